@@ -1,0 +1,34 @@
+"""Train RL agents with a learned update rule, and discover such rules."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("discorl")
+except PackageNotFoundError:  # running from a source tree that is not installed
+    __version__ = "0+unknown"
+
+from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.replay import Replay
+from discorl.agents.rollout import collect_rollout
+from discorl.agents.update import update_agent
+from discorl.errors import DiscorlError
+from discorl.nets.agent_net import AgentNet
+from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+from discorl.rules.store import load_rule, save_rule
+
+__all__ = [
+    "ActorCritic",
+    "Agent",
+    "AgentNet",
+    "DiscoRule",
+    "DiscorlError",
+    "PolicyGradient",
+    "Replay",
+    "UpdateRule",
+    "adam_clip",
+    "collect_rollout",
+    "load_rule",
+    "mlp_agent_net",
+    "save_rule",
+    "update_agent",
+]

@@ -1,0 +1,1 @@
+"""Agents: acting, replay, and the update."""

@@ -1,0 +1,187 @@
+"""The command line. The only user of tyro."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from discorl import __version__
+from discorl.errors import DiscorlError
+
+USAGE = """\
+discorl: train RL agents with a learned update rule.
+
+  discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
+  discorl train [TASK] --help        every setting of that task, with its default
+  discorl envs                       the tasks there are
+  discorl rules list                 the update rules on this machine
+  discorl rules show RULE            sizes, settings and provenance of a rule
+  discorl rules fetch                download Disco103, verified
+  discorl rules verify [RULE]        check a rule file
+  discorl rules export RULE FILE     write a rule as a file that the JAX reference can load too
+
+Examples:
+  discorl train catch                            the best rule on this machine, about 3 minutes
+  discorl train catch --rule actor-critic        the same with the baseline
+  discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; errors that the user can mend are one line, without a traceback."""
+    args = sys.argv[1:] if argv is None else argv
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "envs": _envs,
+        "rules": _rules,
+    }
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if args else 2
+    if args[0] in ("-V", "--version", "version"):
+        print(f"discorl {__version__}")
+        return 0
+    if args[0] not in commands:
+        print(f"error: no command is called '{args[0]}'; see 'discorl --help'", file=sys.stderr)
+        return 2
+    try:
+        return commands[args[0]](args[1:])
+    except DiscorlError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    except OSError as e:
+        print(f"error: {e.strerror or e}: {e.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def _train(args: list[str]) -> int:
+    from discorl import presets
+    from discorl.config import TrainConfig
+    from discorl.runs.train import train
+
+    task = "catch"
+    if args and not args[0].startswith("-"):
+        task, args = args[0], args[1:]
+    config = tyro.cli(
+        TrainConfig,
+        prog=f"discorl train {task}",
+        description=f"Train an agent on {task}. The defaults below are those of this task.",
+        default=presets.for_task(task),
+        args=args,
+    )
+    return 130 if train(config).interrupted else 0
+
+
+def _envs(args: list[str]) -> int:
+    from discorl.envs.registry import KNOWN
+
+    tyro.cli(_list_envs, prog="discorl envs", args=args)
+    width = max(map(len, KNOWN))
+    for name, what in KNOWN.items():
+        print(f"{name:{width}}  {what}")
+    return 0
+
+
+def _list_envs() -> None:
+    """List the tasks there are."""
+
+
+def _rules(args: list[str]) -> int:
+    result = tyro.extras.subcommand_cli_from_dict(
+        {
+            "list": _rules_list,
+            "show": _rules_show,
+            "fetch": _rules_fetch,
+            "verify": _rules_verify,
+            "export": _rules_export,
+        },
+        prog="discorl rules",
+        description="Update rules: what is here, what is in them, and where they come from.",
+        args=args,
+    )
+    return result or 0
+
+
+def _rules_list() -> int:
+    """List the update rules that this machine can use."""
+    from discorl.rules.store import DISCO103, embedded_rules, find_disco103
+
+    path = find_disco103()
+    where = str(path) if path else "not on this machine; 'discorl rules fetch' gets it"
+    rows = [(DISCO103, f"the published rule ({where})")]
+    rows += [(name, f"discovered by this project ({path})") for name, path in embedded_rules()]
+    rows += [
+        ("actor-critic", "hand-written baseline: V-trace actor-critic"),
+        ("policy-gradient", "hand-written baseline: policy gradient without a critic"),
+    ]
+    for name, what in rows:
+        print(f"{name:16} {what}")
+    return 0
+
+
+def _rules_show(rule: tyro.conf.Positional[str]) -> int:
+    """Show sizes, settings and provenance of a rule.
+
+    Args:
+        rule: Name of a rule, or path of a rule file.
+    """
+    import dataclasses
+
+    from discorl.rules.store import load_rule, sha256
+
+    loaded = load_rule(rule)
+    print(f"{loaded.name}: {loaded.path}")
+    print(f"  sha256      {sha256(loaded.path)}")
+    print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
+    for title in ("sizes", "value_head", "returns", "weights"):
+        fields = dataclasses.asdict(getattr(loaded.rule, title))
+        print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
+    for key, value in loaded.provenance.items():
+        print(f"  {key:11} {value}")
+    return 0
+
+
+def _rules_fetch() -> int:
+    """Download Disco103 into the user's cache and check it; does nothing if it is there already."""
+    from discorl.rules.store import fetch_disco103, find_disco103
+
+    path = find_disco103()
+    print(f"already here: {path}" if path else f"saved: {fetch_disco103()}")
+    return 0
+
+
+def _rules_verify(rule: tyro.conf.Positional[str] = "disco103") -> int:
+    """Check that a rule file is whole and sound; for disco103 also that it is the published one.
+
+    Args:
+        rule: Name of a rule, or path of a rule file.
+    """
+    from discorl.rules.store import load_rule
+
+    loaded = load_rule(rule)
+    print(f"ok: {loaded.path} ({len(loaded.params)} arrays, {loaded.num_params:,} parameters)")
+    return 0
+
+
+def _rules_export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -> int:
+    """Write a rule as a file under the reference's array names.
+
+    Args:
+        rule: Name of a rule, or path of a rule file.
+        file: The .npz file to write.
+    """
+    from discorl.rules.store import load_rule, save_rule
+
+    if file.suffix != ".npz":
+        raise DiscorlError(f"a rule file is called something.npz, not {file.name}")
+    loaded = load_rule(rule)
+    save_rule(file, loaded.rule, loaded.params, loaded.provenance)
+    Console().print(f"saved: {file}", highlight=False)
+    return 0

@@ -1,0 +1,172 @@
+"""Settings of a training run: frozen dataclasses, checked as they are made.
+
+The text under a field is its help on the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from discorl.errors import DiscorlError
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """The agent's network."""
+
+    torso: tuple[int, ...] = (512, 512)
+    """Layers of the MLP on the observation."""
+    action_lstm: int = 128
+    """Size of the LSTM that steps once for each action."""
+    head_hidden: tuple[int, ...] = (128,)
+    """Hidden layers of the heads of each action."""
+
+    def __post_init__(self) -> None:
+        if not self.torso or min(*self.torso, self.action_lstm, *self.head_hidden, 1) < 1:
+            raise DiscorlError("net: every layer needs a width of at least 1, and the torso a layer")
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Adam, then a clip of every element, then the learning rate."""
+
+    learning_rate: float = 1e-2
+    """Step size."""
+    max_abs_update: float = 1.0
+    """Clip after Adam, before the learning rate."""
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.max_abs_update <= 0:
+            raise DiscorlError("optimiser: learning_rate and max_abs_update must be above 0")
+
+
+@dataclass(frozen=True)
+class DiscoConfig:
+    """The discovered rule. Its network is fixed; these weigh what it says."""
+
+    pi_cost: float = 1.0
+    """Weight of the policy target."""
+    y_cost: float = 1.0
+    """Weight of the target for y."""
+    z_cost: float = 1.0
+    """Weight of the target for z."""
+    aux_pi_cost: float = 1.0
+    """Weight of predicting the policy one step ahead."""
+    q_cost: float = 0.2
+    """Weight of the action-value loss."""
+    target_rate: float = 0.1
+    """Share of the agent's parameters that enters the target network at each update."""
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig:
+    """The actor-critic baseline."""
+
+    policy_cost: float = 1.0
+    """Weight of the policy gradient."""
+    value_cost: float = 0.5
+    """Weight of the value loss."""
+    entropy_cost: float = 0.2
+    """Weight of the entropy bonus."""
+    num_bins: int | None = 601
+    """Bins of a categorical value; None for a scalar one."""
+    max_abs_value: float = 300.0
+    """The bins cover values from minus this to this, on the squashed scale."""
+    normalize_advantage: bool = False
+    """Scale advantages by their running mean and deviation."""
+    normalize_td: bool = False
+    """Scale value errors by their running deviation (scalar values only)."""
+
+
+@dataclass(frozen=True)
+class PolicyGradientConfig:
+    """The plain policy gradient."""
+
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    normalize_advantage: bool = True
+    """Scale returns by their running mean and deviation."""
+
+
+@dataclass(frozen=True)
+class ReturnConfig:
+    """Discounting, for every rule."""
+
+    discount: float = 0.997
+    """Discount factor."""
+    lambda_: float = 0.95
+    """Trace parameter of Retrace and V-trace."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.discount <= 1 and 0 <= self.lambda_ <= 1):
+            raise DiscorlError("returns: discount and lambda_ must lie between 0 and 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train an agent with an update rule."""
+
+    task: str = "catch"
+    """Environment: catch, catch:ROWSxCOLUMNS, or gym:ID (see 'discorl envs')."""
+    rule: str = "auto"
+    """Update rule: disco103, actor-critic, policy-gradient, the name of a rule that ships with
+    discorl, or the path of a rule file. auto takes the best one that is on this machine."""
+    steps: int = 1000
+    """Training steps: each acts for rollout_length steps in every environment, then learns once."""
+    seed: int = 0
+    """Two runs with the same seed on the same machine are equal to the last bit."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest that is there."""
+    out: Path | None = None
+    """Folder of the run; by default a new one below runs/."""
+
+    num_envs: int = 2
+    """Copies of the environment."""
+    rollout_length: int = 29
+    """Time steps of a trajectory."""
+    batch_size: int = 64
+    """Trajectories in an update."""
+    replay_capacity: int = 1024
+    """Trajectories kept for replay, first in first out."""
+    updates_per_step: int = 1
+    """Updates after each rollout."""
+    mask_episode_starts: bool = True
+    """Leave the first step of each episode out of the loss, as the reference does."""
+
+    log_every: int = 10
+    """Training steps between two lines of metrics.jsonl."""
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+    net: NetConfig = field(default_factory=NetConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    returns: ReturnConfig = field(default_factory=ReturnConfig)
+    disco: DiscoConfig = field(default_factory=DiscoConfig)
+    actor_critic: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    policy_gradient: PolicyGradientConfig = field(default_factory=PolicyGradientConfig)
+
+    def __post_init__(self) -> None:
+        positive = (
+            "steps",
+            "num_envs",
+            "batch_size",
+            "replay_capacity",
+            "updates_per_step",
+            "log_every",
+        )
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.rollout_length < 2:
+            raise DiscorlError(
+                f"rollout_length must be at least 2 (a transition), not {self.rollout_length}"
+            )
+        if self.replay_capacity < self.batch_size:
+            raise DiscorlError(
+                f"replay_capacity {self.replay_capacity} is below batch_size {self.batch_size}: "
+                "learning would never begin; raise the one or lower the other"
+            )
+        if self.num_envs > self.replay_capacity:
+            raise DiscorlError("num_envs is above replay_capacity: raise replay_capacity")

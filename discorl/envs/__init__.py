@@ -1,0 +1,1 @@
+"""Vectorised environments on tensors."""

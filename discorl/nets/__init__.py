@@ -1,0 +1,1 @@
+"""Network modules: structure only. Parameters are passed in through ``functional_call``."""

@@ -1,0 +1,46 @@
+"""The action-conditional part of an agent: one LSTM step for each action, then a head each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from discorl.nets.linear import MLP, Linear
+from discorl.nets.lstm import LSTM, lstm_step
+
+
+class ActionModel(nn.Module):
+    """Predicts from a state embedding what follows each action.
+
+    The embedding becomes an LSTM state; each action, one-hot, is one step from it. The state is
+    the same for all actions, so its share of the gates is computed once.
+    """
+
+    def __init__(
+        self,
+        num_inputs: int,
+        num_actions: int,
+        heads: dict[str, int],
+        lstm_size: int,
+        head_hidden: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.num_actions = num_actions
+        self.root = Linear(num_inputs, lstm_size)
+        self.lstm = LSTM(num_actions, lstm_size)
+        self.heads = nn.ModuleDict(
+            {name: MLP(lstm_size, [*head_hidden, size]) for name, size in heads.items()}
+        )
+
+    def root_state(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell and gate inputs before any action. ``embedding`` [N, D] -> [N, H], [N, 4H]"""
+        cell = self.root(embedding)
+        return cell, self.lstm.hidden_gates(torch.tanh(cell))
+
+    def transition(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
+        """The hidden state after each action. ``actions`` [N, M] -> [N, M, H]"""
+        one_hot = nn.functional.one_hot(actions, self.num_actions).to(cell.dtype)
+        gates = gates.unsqueeze(1) + self.lstm.input_gates(one_hot)
+        return lstm_step(gates, cell.unsqueeze(1)).hidden

@@ -1,0 +1,68 @@
+"""Linear layers with the reference's initialisation."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Linear(nn.Linear):
+    """A linear layer: weights truncated normal, bias zero.
+
+    As in Haiku, samples beyond two standard deviations are redrawn and the deviation is not
+    rescaled for it; the default is 1 / sqrt(inputs).
+    """
+
+    def __init__(self, num_inputs: int, num_outputs: int, init_std: float | None = None) -> None:
+        self.init_std = 1 / math.sqrt(num_inputs) if init_std is None else init_std
+        super().__init__(num_inputs, num_outputs)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        std = self.init_std
+        nn.init.trunc_normal_(self.weight, std=std, a=-2 * std, b=2 * std)
+        nn.init.zeros_(self.bias)
+
+
+class MLP(nn.Module):
+    """Linear layers with relu between them, none after the last."""
+
+    def __init__(self, num_inputs: int, sizes: Sequence[int]) -> None:
+        super().__init__()
+        widths = [num_inputs, *sizes]
+        self.layers = nn.ModuleList(
+            Linear(m, n) for m, n in zip(widths[:-1], widths[1:], strict=True)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.finish(self.layers[0](x))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """All that follows the first layer."""
+        for layer in list(self.layers)[1:]:
+            x = layer(torch.relu(x))
+        return x
+
+
+def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
+    """Fresh parameters for ``module``, drawn from ``generator``; the module itself is not touched.
+
+    Every layer that has ``reset_parameters`` is drawn anew; parameters of other kinds keep the
+    values that their module was built with.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    is_structure = any(p.is_meta for p in module.parameters())
+    fresh = copy.deepcopy(module)
+    if is_structure:
+        fresh = fresh.to_empty(device="cpu")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for child in fresh.modules():
+            reset = getattr(child, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return {name: p.detach() for name, p in fresh.named_parameters()}

@@ -1,0 +1,42 @@
+"""Running mean and variance of a scalar, debiased as in Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from discorl.types import Moments
+
+EPS = 1e-6
+ROOT_EPS = 1e-12
+
+MeanFn = Callable[[Tensor], Tensor]
+"""Averages a tensor over the processes that share a batch; the identity in one process."""
+
+
+def init_moments(device: torch.device | str | None = None) -> Moments:
+    """No observations yet."""
+    zero = torch.zeros((), device=device)
+    return Moments(mean=zero, mean_square=zero, decay_product=torch.ones((), device=device))
+
+
+def update_moments(
+    moments: Moments, x: Tensor, decay: float = 0.99, across: MeanFn = lambda x: x
+) -> Moments:
+    """Fold the mean of ``x`` and of its square into the moments."""
+    return Moments(
+        mean=decay * moments.mean + (1 - decay) * across(x.mean()),
+        mean_square=decay * moments.mean_square + (1 - decay) * across(x.square().mean()),
+        decay_product=moments.decay_product * decay,
+    )
+
+
+def normalize(moments: Moments, x: Tensor, subtract_mean: bool = True) -> Tensor:
+    """(x - mean) / std, or x / std."""
+    debias = 1 / (1 - moments.decay_product)
+    mean = moments.mean * debias
+    variance = (moments.mean_square * debias - mean.square()).clamp(min=0)
+    std = torch.sqrt(variance + ROOT_EPS) + EPS  # two epsilons: a finite gradient at variance 0
+    return (x - mean if subtract_mean else x) / std

@@ -1,0 +1,8 @@
+"""Update rules: the discovered one and hand-written baselines, under one protocol."""
+
+from discorl.rules.actor_critic import ActorCritic
+from discorl.rules.base import UpdateRule
+from discorl.rules.disco import DiscoRule
+from discorl.rules.policy_gradient import PolicyGradient
+
+__all__ = ["ActorCritic", "DiscoRule", "PolicyGradient", "UpdateRule"]

@@ -1,0 +1,100 @@
+"""The actor-critic baseline: V-trace, a categorical or scalar value, an entropy bonus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from discorl.errors import DiscorlError
+from discorl.nets.agent_net import Reader
+from discorl.ops.categorical import entropy, log_prob
+from discorl.ops.moments import MeanFn, init_moments
+from discorl.rules.base import UnrollTarget
+from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
+from discorl.types import Heads, Params, Predictions, Rollout, RuleState, Targets, Unroll
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Policy gradient on V-trace advantages; the defaults are the reference's."""
+
+    value_head: ValueHead = field(default_factory=ValueHead)
+    returns: ReturnSettings = field(default_factory=ReturnSettings)
+    policy_cost: float = 1.0
+    value_cost: float = 0.5
+    entropy_cost: float = 0.2
+    normalize_advantage: bool = False
+    normalize_td: bool = False
+    """Scale the value's error by its running deviation; only for scalar values."""
+
+    def __post_init__(self) -> None:
+        if self.normalize_td and self.value_head.num_bins:
+            raise DiscorlError(
+                "normalize_td goes with a scalar value: set num_bins to None or leave it off"
+            )
+
+    def heads(self, num_actions: int) -> Heads:
+        return Heads(flat={"logits": num_actions, "v": self.value_head.size})
+
+    def init_params(self, generator: torch.Generator) -> Params:
+        del generator
+        return {}
+
+    def init_state(self, agent_params: Params) -> RuleState:
+        device = next(iter(agent_params.values())).device
+        return RuleState(init_moments(device), init_moments(device))
+
+    def reader(self, rule_params: Params) -> Reader | None:
+        del rule_params
+        return None
+
+    def targets(
+        self,
+        rule_params: Params,
+        state: RuleState,
+        agent_params: Params,
+        unroll: Unroll,
+        rollout: Rollout,
+        unroll_target: UnrollTarget,
+        across: MeanFn,
+    ) -> tuple[Targets, RuleState]:
+        del rule_params, agent_params, unroll_target
+        logits, v = unroll.predictions.logits, unroll.predictions.v
+        assert v is not None
+        values, state = estimate_values(
+            self.value_head.value(v.detach()), logits, rollout, state, self.returns, across
+        )
+        return Targets(values=values), state
+
+    def loss(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits, v, values = predictions.logits[:-1], predictions.v, targets.values
+        assert v is not None and values.normalized_td is not None
+        td = values.normalized_td if self.normalize_td else values.td
+        advantage = (
+            values.normalized_advantage if self.normalize_advantage else values.advantage
+        )
+        policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
+        value_loss = self.value_head.loss(v[:-1], values.value[:-1] + td)
+        entropies = entropy(logits)
+        total = (
+            self.policy_cost * policy_loss
+            + self.value_cost * value_loss
+            - self.entropy_cost * entropies
+        )
+        return total, {"policy": policy_loss, "value": value_loss, "entropy": entropies}
+
+    def diagnostics(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> dict[str, Tensor]:
+        del rollout
+        means = {
+            "logits": predictions.logits[:-1],
+            "entropy": entropy(predictions.logits[:-1]),
+            "advantage": targets.values.advantage,
+            "value": targets.values.value,
+        }
+        return {name: x.mean() for name, x in means.items()}

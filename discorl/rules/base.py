@@ -1,0 +1,65 @@
+"""What an update rule is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from discorl.nets.agent_net import Reader
+from discorl.ops.moments import MeanFn
+from discorl.types import Heads, Params, Predictions, Rollout, RuleState, Targets, Unroll
+
+UnrollTarget = Callable[[Params, Reader], Unroll]
+"""Runs the agent's network with other parameters over the rollout, and has it read."""
+
+
+class UpdateRule(Protocol):
+    """Turns experience into targets, and targets into a loss.
+
+    A rule is a fixed structure. What it has learnt are its parameters, which for hand-written
+    rules are empty; what it remembers of one agent is that agent's ``RuleState``.
+    """
+
+    def heads(self, num_actions: int) -> Heads:
+        """The outputs that the agent's network must have."""
+        ...
+
+    def init_params(self, generator: torch.Generator) -> Params:
+        """Random rule parameters, where discovery starts."""
+        ...
+
+    def init_state(self, agent_params: Params) -> RuleState:
+        """The memory of an agent that has not learnt yet."""
+        ...
+
+    def reader(self, rule_params: Params) -> Reader | None:
+        """How the rule reads z and q of each action; None if it does not."""
+        ...
+
+    def targets(
+        self,
+        rule_params: Params,
+        state: RuleState,
+        agent_params: Params,
+        unroll: Unroll,
+        rollout: Rollout,
+        unroll_target: UnrollTarget,
+        across: MeanFn,
+    ) -> tuple[Targets, RuleState]:
+        """What the predictions should become, and the rule's next memory."""
+        ...
+
+    def loss(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss of each step [T-1, B], and its unweighted parts."""
+        ...
+
+    def diagnostics(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> dict[str, Tensor]:
+        """Means worth logging that the update itself has no need of."""
+        ...

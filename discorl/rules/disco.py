@@ -1,0 +1,206 @@
+"""The discovered rule: a meta-network says what the agent's predictions should become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from discorl import tree
+from discorl.nets.agent_net import Reader
+from discorl.nets.linear import init_params
+from discorl.nets.meta_features import Embeddings, experience
+from discorl.nets.meta_net import MetaNet, MetaNetSizes
+from discorl.ops.categorical import entropy, kl_divergence
+from discorl.ops.moments import MeanFn, init_moments
+from discorl.rules.base import UnrollTarget
+from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
+from discorl.types import (
+    ActionReading,
+    Heads,
+    LSTMState,
+    Params,
+    Predictions,
+    Rollout,
+    RuleState,
+    Targets,
+    Unroll,
+)
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """Weight of each part of the loss."""
+
+    pi: float = 1.0
+    y: float = 1.0
+    z: float = 1.0
+    aux_pi: float = 1.0
+    q: float = 0.2
+
+
+@dataclass(frozen=True)
+class DiscoRule:
+    """The rule of the paper; the defaults are Disco103's."""
+
+    sizes: MetaNetSizes = field(default_factory=MetaNetSizes)
+    value_head: ValueHead = field(default_factory=ValueHead)
+    returns: ReturnSettings = field(default_factory=ReturnSettings)
+    weights: LossWeights = field(default_factory=LossWeights)
+    target_rate: float = 0.1
+    """Share of the current parameters that enters the target parameters at each update."""
+
+    net: MetaNet = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        with torch.device("meta"):  # structure only: parameters are always passed in
+            object.__setattr__(self, "net", MetaNet(self.sizes))
+
+    def heads(self, num_actions: int) -> Heads:
+        return Heads(
+            flat={"logits": num_actions, "y": self.sizes.prediction},
+            per_action={
+                "z": self.sizes.prediction,
+                "aux_pi": num_actions,
+                "q": self.value_head.size,
+            },
+        )
+
+    def init_params(self, generator: torch.Generator) -> Params:
+        return init_params(self.net, generator)
+
+    def init_state(self, agent_params: Params) -> RuleState:
+        like = next(iter(agent_params.values()))
+        zeros = like.new_zeros(self.sizes.lifetime_hidden)
+        return RuleState(
+            advantage_moments=init_moments(like.device),
+            td_moments=init_moments(like.device),
+            lifetime_rnn=LSTMState(zeros, zeros),
+            target_params=agent_params,
+        )
+
+    def reader(self, rule_params: Params) -> Reader:
+        def read(z: Tensor, q: Tensor) -> ActionReading:
+            embeddings = functional_call(self.net, rule_params, (z,), {"method": "embed_z"})
+            return ActionReading(*embeddings, q_value=self.value_head.value(q.detach()))
+
+        return read
+
+    def targets(
+        self,
+        rule_params: Params,
+        state: RuleState,
+        agent_params: Params,
+        unroll: Unroll,
+        rollout: Rollout,
+        unroll_target: UnrollTarget,
+        across: MeanFn,
+    ) -> tuple[Targets, RuleState]:
+        assert state.target_params is not None and state.lifetime_rnn is not None
+        target = unroll_target(state.target_params, self.reader(rule_params))
+        assert unroll.reading is not None and target.reading is not None
+        online, logits = unroll.reading, unroll.predictions.logits
+        target_logits = target.predictions.logits
+
+        values, state = estimate_action_values(
+            online.q_value, target.reading.q_value, logits, rollout, state, self.returns, across
+        )
+        y, y_lifetime = self._embed_y(rule_params, unroll)
+        target_y, target_y_lifetime = self._embed_y(rule_params, target)
+        embeddings = Embeddings(y, target_y, online.z_embedding, target.reading.z_embedding)
+        lifetime_embeddings = Embeddings(
+            y_lifetime,
+            target_y_lifetime,
+            online.z_lifetime_embedding,
+            target.reading.z_lifetime_embedding,
+        )
+        out = functional_call(
+            self.net,
+            rule_params,
+            (
+                experience(logits, target_logits, rollout, values),
+                embeddings,
+                lifetime_embeddings,
+                state.lifetime_rnn,
+                across,
+            ),
+        )
+        targets = Targets(
+            values=values,
+            pi=out.pi,
+            y=out.y,
+            z=out.z,
+            lifetime_input=out.lifetime_input,
+            target_logits=target_logits,
+        )
+        new_state = RuleState(
+            advantage_moments=state.advantage_moments,
+            td_moments=state.td_moments,
+            lifetime_rnn=out.lifetime_rnn,
+            # Follows the parameters from before this update.
+            target_params=tree.lerp(state.target_params, agent_params, self.target_rate),
+        )
+        return targets, new_state
+
+    def loss(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        p, w = predictions, self.weights
+        assert p.y is not None and p.z_a is not None
+        assert p.q_a is not None and p.aux_pi_a is not None
+        assert targets.pi is not None and targets.y is not None and targets.z is not None
+        assert targets.values.q_target is not None
+
+        pi_loss = kl_divergence(targets.pi, p.logits[:-1])
+        y_loss = kl_divergence(targets.y, p.y[:-1])
+        z_loss = kl_divergence(targets.z, p.z_a[:-1])
+        # The policy one step ahead; there is none after the end of an episode.
+        aux_pi_loss = kl_divergence(p.logits[1:].detach(), p.aux_pi_a[:-1])
+        aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
+        q_loss = self.value_head.loss(p.q_a[:-1], targets.values.q_target)
+
+        total = (
+            w.pi * pi_loss
+            + w.y * y_loss
+            + w.z * z_loss
+            + w.aux_pi * aux_pi_loss
+            + w.q * q_loss
+        )
+        parts = {"pi": pi_loss, "y": y_loss, "z": z_loss, "aux_pi": aux_pi_loss, "q": q_loss}
+        return total, parts
+
+    def diagnostics(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> dict[str, Tensor]:
+        p, v = predictions, targets.values
+        assert p.y is not None and p.z_a is not None and p.aux_pi_a is not None
+        assert targets.pi is not None and targets.y is not None and targets.z is not None
+        assert v.q_target is not None and v.q_value is not None
+        assert v.q_td is not None and v.normalized_q_td is not None
+        assert targets.target_logits is not None
+        means = {
+            "logits": p.logits[:-1],
+            "entropy": entropy(p.logits[:-1]),
+            "y_entropy": entropy(p.y[:-1]),
+            "z_entropy": entropy(p.z_a[:-1]),
+            "aux_pi_entropy": entropy(p.aux_pi_a[:-1]),
+            "next_policy_entropy": entropy(p.logits[1:]),
+            "pi_hat": targets.pi,
+            "pi_hat_entropy": entropy(targets.pi),
+            "target_kl": kl_divergence(targets.target_logits[:-1], targets.pi),
+            "y": p.y[:-1],
+            "y_hat": targets.y,
+            "z_hat": targets.z,
+            "q_value": v.q_value,
+            "q_target": v.q_target,
+            "q_td": v.q_td,
+            "normalized_q_td": v.normalized_q_td,
+        }
+        return {name: x.mean() for name, x in means.items()}
+
+    def _embed_y(self, rule_params: Params, unroll: Unroll) -> tuple[Tensor, Tensor]:
+        return functional_call(
+            self.net, rule_params, (unroll.predictions.y,), {"method": "embed_y"}
+        )

@@ -1,0 +1,90 @@
+"""Downloads of one file: verified, resumed from nothing, atomic."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from discorl.errors import DiscorlError
+
+ATTEMPTS = 3
+TIMEOUT_SECONDS = 20
+MAX_BYTES = 256 * 2**20
+
+
+class _Transient(Exception):
+    """Worth another attempt."""
+
+
+def download(url: str, path: Path, sha256: str, show_progress: bool = True) -> None:
+    """Fetch ``url`` into ``path``, which changes only if the whole file has the right checksum.
+
+    Broken transfers are tried again; a machine without network fails at once.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DiscorlError(f"cannot create {path.parent}: {e.strerror}") from None
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _attempt(url, path, sha256, show_progress)
+        except _Transient as e:
+            if attempt == ATTEMPTS:
+                raise DiscorlError(f"{e} (tried {ATTEMPTS} times)") from None
+            time.sleep(0.5 * 2**attempt)
+
+
+def _attempt(url: str, path: Path, sha256: str, show_progress: bool) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            digest = hashlib.sha256()
+            for chunk in _chunks(url, path.name, show_progress):
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != sha256:
+            raise DiscorlError(f"what {url} sent has the wrong sha256 {digest.hexdigest()}")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _chunks(url: str, label: str, show_progress: bool):
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    try:
+        with (
+            urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
+            Progress(*columns, disable=not show_progress) as progress,
+        ):
+            total = int(response.headers.get("Content-Length") or 0)
+            bar = progress.add_task(f"Downloading {label}", total=total or None)
+            received = 0
+            while chunk := response.read(1 << 16):
+                received += len(chunk)
+                if received > MAX_BYTES:
+                    raise DiscorlError(f"{url} sends more than {MAX_BYTES} bytes")
+                progress.advance(bar, len(chunk))
+                yield chunk
+            if received < total:
+                raise _Transient(f"the transfer from {url} broke off at {received} of {total} bytes")
+    except urllib.error.HTTPError as e:
+        if e.code >= 500 or e.code == 429:
+            raise _Transient(f"{url} answered {e.code}") from None
+        raise DiscorlError(f"{url} answered {e.code} {e.reason}") from None
+    except urllib.error.URLError as e:
+        if isinstance(e.reason, TimeoutError):
+            raise _Transient(f"{url} did not answer in time") from None
+        raise DiscorlError(f"no connection to {url} ({e.reason})") from None
+    except (TimeoutError, ConnectionError, HTTPException) as e:
+        raise _Transient(f"the transfer from {url} broke off ({e})") from None

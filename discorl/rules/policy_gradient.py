@@ -1,0 +1,86 @@
+"""The plainest baseline: a policy gradient on normalised returns, with no critic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from discorl.nets.agent_net import Reader
+from discorl.ops.categorical import entropy, log_prob
+from discorl.ops.moments import MeanFn, init_moments
+from discorl.rules.base import UnrollTarget
+from discorl.rules.values import ReturnSettings, estimate_values
+from discorl.types import Heads, Params, Predictions, Rollout, RuleState, Targets, Unroll
+
+
+@dataclass(frozen=True)
+class PolicyGradient:
+    """REINFORCE with V-trace's off-policy correction and a value of zero everywhere.
+
+    The running mean of the returns is the baseline when advantages are normalised.
+    """
+
+    returns: ReturnSettings = field(default_factory=ReturnSettings)
+    policy_cost: float = 1.0
+    entropy_cost: float = 0.01
+    normalize_advantage: bool = True
+
+    def heads(self, num_actions: int) -> Heads:
+        return Heads(flat={"logits": num_actions})
+
+    def init_params(self, generator: torch.Generator) -> Params:
+        del generator
+        return {}
+
+    def init_state(self, agent_params: Params) -> RuleState:
+        device = next(iter(agent_params.values())).device
+        return RuleState(init_moments(device), init_moments(device))
+
+    def reader(self, rule_params: Params) -> Reader | None:
+        del rule_params
+        return None
+
+    def targets(
+        self,
+        rule_params: Params,
+        state: RuleState,
+        agent_params: Params,
+        unroll: Unroll,
+        rollout: Rollout,
+        unroll_target: UnrollTarget,
+        across: MeanFn,
+    ) -> tuple[Targets, RuleState]:
+        del rule_params, agent_params, unroll_target
+        values, state = estimate_values(
+            torch.zeros_like(rollout.rewards),
+            unroll.predictions.logits,
+            rollout,
+            state,
+            self.returns,
+            across,
+        )
+        return Targets(values=values), state
+
+    def loss(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits, values = predictions.logits[:-1], targets.values
+        advantage = (
+            values.normalized_advantage if self.normalize_advantage else values.advantage
+        )
+        policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
+        entropies = entropy(logits)
+        total = self.policy_cost * policy_loss - self.entropy_cost * entropies
+        return total, {"policy": policy_loss, "entropy": entropies}
+
+    def diagnostics(
+        self, predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> dict[str, Tensor]:
+        del rollout
+        means = {
+            "entropy": entropy(predictions.logits[:-1]),
+            "advantage": targets.values.advantage,
+        }
+        return {name: x.mean() for name, x in means.items()}

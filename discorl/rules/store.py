@@ -1,0 +1,170 @@
+"""Where rules come from: the public Disco103, the rules in this package, and files of your own."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from discorl.errors import DiscorlError
+from discorl.rules.disco import DiscoRule, LossWeights
+from discorl.rules.download import download
+from discorl.rules.format import arrays_to_params, read_archive, write_archive
+from discorl.rules.values import ReturnSettings, ValueHead
+from discorl.types import Params
+
+DISCO103 = "disco103"
+DISCO103_SHA256 = "dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa"
+DISCO103_URL = (
+    "https://raw.githubusercontent.com/google-deepmind/disco_rl/main/"
+    "disco_rl/update_rules/weights/disco_103.npz"
+)
+DISCO103_ENV = "DISCORL_DISCO103"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LoadedRule:
+    """A rule with its parameters and where they came from."""
+
+    name: str
+    rule: DiscoRule
+    params: Params
+    path: Path
+    provenance: dict[str, Any]
+
+    @property
+    def num_params(self) -> int:
+        return sum(p.numel() for p in self.params.values())
+
+
+def load_rule(name: str | Path) -> LoadedRule:
+    """A rule by name (``disco103``, or one of the package's own) or by the path of its file."""
+    if name == DISCO103:
+        return _read(DISCO103, find_disco103() or fetch_disco103())
+    embedded = dict(embedded_rules())
+    if name in embedded:
+        return _read(str(name), embedded[str(name)])
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        known = ", ".join([DISCO103, *embedded])
+        raise DiscorlError(f"no rule is called '{name}': use {known}, or the path of a .npz file")
+    return _read(path.stem, path)
+
+
+def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
+    """Write a rule file that this package, and the reference if the sizes are its own, can load."""
+    settings = {
+        "discorl_rule": FORMAT_VERSION,
+        "value_head": dataclasses.asdict(rule.value_head),
+        "returns": dataclasses.asdict(rule.returns),
+        "weights": dataclasses.asdict(rule.weights),
+        "target_rate": rule.target_rate,
+        "provenance": provenance,
+    }
+    write_archive(path, params, settings)
+
+
+def embedded_rules() -> Iterator[tuple[str, Path]]:
+    """Rules that this project discovered and ships, by name."""
+    folder = Path(str(resources.files("discorl") / "data"))
+    for path in sorted(folder.glob("*.npz")):
+        yield path.stem, path
+
+
+def cache_path() -> Path:
+    """Where a downloaded Disco103 is kept."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "discorl" / "disco_103.npz"
+
+
+def find_disco103() -> Path | None:
+    """Disco103 on this machine: ``DISCORL_DISCO103``, then the user's cache; None if in neither."""
+    if given := os.environ.get(DISCO103_ENV):
+        path = Path(given)
+        if not path.is_file():
+            raise DiscorlError(f"{DISCO103_ENV} names {given}, which is not a file")
+        check_disco103(path)
+        return path
+    path = cache_path()
+    if not path.is_file():
+        return None
+    check_disco103(path)
+    return path
+
+
+def check_disco103(path: Path) -> None:
+    """Raise unless the file is the published one, byte for byte."""
+    if (found := sha256(path)) != DISCO103_SHA256:
+        raise DiscorlError(
+            f"{path} is not the published Disco103: its sha256 is {found}, not {DISCO103_SHA256}. "
+            "Remove it and run 'discorl rules fetch'; to use another rule, pass its path as --rule"
+        )
+
+
+def fetch_disco103(url: str = DISCO103_URL, show_progress: bool = True) -> Path:
+    """Download Disco103 into the user's cache, verified."""
+    try:
+        download(url, cache_path(), DISCO103_SHA256, show_progress)
+    except DiscorlError as e:
+        raise DiscorlError(
+            f"Disco103 is not on this machine and could not be downloaded: {e}. Put the file "
+            f"disco_103.npz of google-deepmind/disco_rl anywhere and set {DISCO103_ENV} to its "
+            f"path, or copy it to {cache_path()}"
+        ) from None
+    return cache_path()
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(name: str, path: Path) -> LoadedRule:
+    arrays, comment = read_archive(path)
+    try:
+        sizes, params = arrays_to_params(arrays)
+    except DiscorlError as e:
+        raise DiscorlError(f"{path}: {e}") from None
+    try:
+        rule = DiscoRule(sizes=sizes, **_settings(comment))
+    except (TypeError, ValueError) as e:
+        raise DiscorlError(f"{path}: its settings are broken: {e}") from None
+    return LoadedRule(name, rule, params, path, comment.get("provenance", {}))
+
+
+def _settings(comment: dict[str, Any]) -> dict[str, Any]:
+    """Constructor arguments of the rule from a file's comment; none if it has no comment."""
+    if not comment:
+        return {}
+    version = comment.get("discorl_rule")
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"format version {version!r}, but this package reads {FORMAT_VERSION}; update discorl"
+        )
+    groups = {"value_head": ValueHead, "returns": ReturnSettings, "weights": LossWeights}
+    settings: dict[str, Any] = {}
+    for key, cls in groups.items():
+        if key in comment:
+            settings[key] = cls(**_checked_numbers(comment[key]))
+    if "target_rate" in comment:
+        settings |= _checked_numbers({"target_rate": comment["target_rate"]})
+    return settings
+
+
+def _checked_numbers(fields: Any) -> dict[str, Any]:
+    """Only finite numbers, flags and None are settings."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"{fields!r} is not a group of settings")
+    for name, value in fields.items():
+        is_number = isinstance(value, (int, float)) and math.isfinite(value)
+        if not (value is None or is_number):
+            raise ValueError(f"{name} is {value!r}")
+    return fields

@@ -1,0 +1,161 @@
+"""Value estimates that rules share: categorical and scalar values, V-trace and Retrace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from discorl.ops import categorical, moments, returns, squash
+from discorl.ops.moments import MeanFn
+from discorl.types import Rollout, RuleState, Values
+
+
+@dataclass(frozen=True)
+class ValueHead:
+    """How a head's output stands for a value."""
+
+    num_bins: int | None = 601
+    """Bins of a categorical value; None for a plain scalar."""
+    max_abs: float = 300.0
+    """The bins cover [-max_abs, max_abs], after squashing."""
+    squashed: bool = True
+    """Whether the head predicts the value on the signed-hyperbolic scale."""
+
+    @property
+    def size(self) -> int:
+        """Outputs that the head needs."""
+        return self.num_bins or 1
+
+    def value(self, output: Tensor) -> Tensor:
+        """The scalar value. [..., K] -> [...]"""
+        mean = (
+            categorical.expectation(output, self.max_abs)
+            if self.num_bins
+            else output.squeeze(-1)
+        )
+        return squash.signed_parabolic(mean) if self.squashed else mean
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Loss towards a constant scalar target. [..., K], [...] -> [...]"""
+        target = target.detach()
+        if self.squashed:
+            target = squash.signed_hyperbolic(target)
+        if self.num_bins:
+            return categorical.two_hot_cross_entropy(output, target, self.max_abs)
+        return 0.5 * (output.squeeze(-1) - target).square()
+
+
+@dataclass(frozen=True)
+class ReturnSettings:
+    """How returns are discounted, traced and normalised."""
+
+    discount: float = 0.997
+    lambda_: float = 0.95
+    moment_decay: float = 0.99
+
+
+def estimate_values(
+    value: Tensor,
+    logits: Tensor,
+    rollout: Rollout,
+    state: RuleState,
+    settings: ReturnSettings,
+    across: MeanFn,
+) -> tuple[Values, RuleState]:
+    """V-trace from state values [T, B]. Everything is a constant for gradients."""
+    value, rho, discounts = _prepare(value, logits, rollout, settings)
+    target, advantage = returns.vtrace(
+        value, rollout.rewards[1:], discounts, rho, settings.lambda_
+    )
+    td = target - value[:-1]
+    state = _updated(state, advantage, td, settings, across)
+    values = Values(
+        value=value,
+        target_value=value,
+        rho=rho,
+        advantage=advantage,
+        normalized_advantage=moments.normalize(state.advantage_moments, advantage),
+        value_target=target,
+        td=td,
+        normalized_td=moments.normalize(state.td_moments, td, subtract_mean=False),
+    )
+    return values, state
+
+
+def estimate_action_values(
+    q_value: Tensor,
+    target_q_value: Tensor,
+    logits: Tensor,
+    rollout: Rollout,
+    state: RuleState,
+    settings: ReturnSettings,
+    across: MeanFn,
+) -> tuple[Values, RuleState]:
+    """Retrace from action values [T, B, A] of the online and the target network.
+
+    V averages both under the online policy. Everything is a constant for gradients.
+    """
+    q_value, target_q_value = q_value.detach(), target_q_value.detach()
+    pi = torch.softmax(logits.detach(), -1)
+    value = (pi * q_value).sum(-1)
+    target_value = (pi * target_q_value).sum(-1)
+    target_value, rho, discounts = _prepare(target_value, logits, rollout, settings)
+    actions = rollout.actions[:-1]
+
+    q_target = returns.retrace(
+        categorical.select_action(target_q_value[:-1], actions),
+        target_value,
+        rollout.rewards[1:],
+        discounts,
+        rho,
+        settings.lambda_,
+    )
+    advantage = q_target - target_value[:-1]
+    value_target = target_value[:-1] + rho.clamp(max=1) * advantage
+    q_td = q_target - categorical.select_action(q_value[:-1], actions)
+    qv_advantage = target_q_value - target_value.unsqueeze(-1)
+    state = _updated(state, advantage, q_td, settings, across)
+    values = Values(
+        value=value,
+        target_value=target_value,
+        rho=rho,
+        advantage=advantage,
+        normalized_advantage=moments.normalize(state.advantage_moments, advantage),
+        value_target=value_target,
+        td=value_target - value[:-1],
+        q_value=q_value,
+        target_q_value=target_q_value,
+        q_target=q_target,
+        q_td=q_td,
+        normalized_q_td=moments.normalize(state.td_moments, q_td, subtract_mean=False),
+        qv_advantage=qv_advantage,
+        normalized_qv_advantage=moments.normalize(state.advantage_moments, qv_advantage),
+    )
+    return values, state
+
+
+def _prepare(
+    value: Tensor, logits: Tensor, rollout: Rollout, settings: ReturnSettings
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Constant values, importance weights and discounts."""
+    rho = categorical.importance_weight(
+        logits[:-1].detach(), rollout.behaviour_logits[:-1], rollout.actions[:-1]
+    )
+    discounts = settings.discount * (~rollout.is_terminal).to(value.dtype)
+    return value.detach(), rho, discounts
+
+
+def _updated(
+    state: RuleState, advantage: Tensor, td: Tensor, settings: ReturnSettings, across: MeanFn
+) -> RuleState:
+    """Moments are updated before anything is normalised by them."""
+    decay = settings.moment_decay
+    return replace(
+        state,
+        advantage_moments=moments.update_moments(
+            state.advantage_moments, advantage, decay, across
+        ),
+        td_moments=moments.update_moments(state.td_moments, td, decay, across),
+    )

@@ -1,0 +1,1 @@
+"""The imperative shell: runs that read configurations and write folders."""

@@ -1,0 +1,22 @@
+"""The device a run uses."""
+
+from __future__ import annotations
+
+import torch
+
+from discorl.errors import DiscorlError
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` takes CUDA, then MPS, then the CPU; anything else is taken at its word."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as e:
+        reason = str(e).splitlines()[0]
+        raise DiscorlError(f"device '{name}' cannot be used ({reason}); try --device auto") from None
+    return device

@@ -1,0 +1,80 @@
+"""Files of a run folder, written so that a crash never leaves half of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from discorl.errors import DiscorlError
+from discorl.types import Params
+
+
+def new_run_folder(out: Path | None, default_name: str) -> Path:
+    """Create the folder of a run; refuses one that already holds a run."""
+    folder = out or Path("runs") / f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if (folder / "config.json").exists():
+        if out is not None:
+            raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
+        folder = folder.with_name(f"{folder.name}-{os.getpid()}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".write-test").touch()
+        (folder / ".write-test").unlink()
+    except OSError as e:
+        raise DiscorlError(f"cannot write to {folder}: {e.strerror}; choose another --out") from None
+    return folder
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace ``path`` in one step; it holds the old bytes or the new ones, never a mixture."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """JSON that people can read."""
+    text = json.dumps(content, indent=2, default=_plain) + "\n"
+    write_atomically(path, text.encode())
+
+
+def save_params(path: Path, params: Params) -> None:
+    """Parameters as an npz archive, which loads without unpickling."""
+    buffer = io.BytesIO()
+    arrays: Mapping[str, np.ndarray] = {k: p.detach().cpu().numpy() for k, p in params.items()}
+    np.savez(buffer, allow_pickle=False, **arrays)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_params(path: Path) -> Params:
+    """Parameters that ``save_params`` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: torch.from_numpy(archive[name]) for name in archive.files}
+    except FileNotFoundError:
+        raise DiscorlError(f"no agent at {path}: is this the folder of a finished run?") from None
+    except Exception as e:
+        raise DiscorlError(f"{path} is not an agent file, or is damaged: {e}") from None
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)

@@ -1,0 +1,70 @@
+"""Maps over nested dataclasses, tuples and dicts of tensors. The only user of torch's pytree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from discorl import types
+
+Tree = TypeVar("Tree")
+
+for _cls in (
+    types.TimeStep,
+    types.Rollout,
+    types.AgentOutput,
+    types.Predictions,
+    types.ActionReading,
+    types.Unroll,
+    types.Moments,
+    types.Values,
+    types.Targets,
+    types.RuleState,
+    types.AgentState,
+    types.UpdateInfo,
+):
+    pytree.register_dataclass(_cls)
+
+
+def map(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """Apply ``fn`` to the tensors of ``tree`` (and of trees of the same shape); None stays None."""
+    return pytree.tree_map(lambda x, *xs: x if x is None else fn(x, *xs), tree, *rest)
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors of ``tree`` in a fixed order."""
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def stack(trees: Sequence[Tree], dim: int = 0) -> Tree:
+    """Join trees of equal shape along a new dimension."""
+    return map(lambda *xs: torch.stack(xs, dim), *trees)
+
+
+def index(tree: Tree, key: Any) -> Tree:
+    """Index every tensor alike."""
+    return map(lambda x: x[key], tree)
+
+
+def detach(tree: Tree) -> Tree:
+    """Cut every tensor out of the autograd graph."""
+    return map(Tensor.detach, tree)
+
+
+def to(tree: Tree, device: torch.device | str) -> Tree:
+    """Move every tensor to ``device``."""
+    return map(lambda x: x.to(device), tree)
+
+
+def lerp(old: Tree, new: Tree, weight: float) -> Tree:
+    """``(1 - weight) * old + weight * new`` for every tensor."""
+    return map(lambda a, b: torch.lerp(a, b, weight), old, new)
+
+
+def is_finite(tree: Any) -> bool:
+    """Whether every floating tensor is free of NaN and infinity (waits for the device)."""
+    return all(bool(x.isfinite().all()) for x in leaves(tree) if x.is_floating_point())

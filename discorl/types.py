@@ -1,0 +1,193 @@
+"""The frozen dataclasses that cross borders between layers.
+
+Shape legend, used in comments throughout the package:
+
+    T   time steps of a rollout          A   actions
+    B   trajectories in a batch          Y   size of the predictions y and z
+    N   T * B rows                       K   bins of a categorical value
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+Params = dict[str, Tensor]
+"""Parameters by name, as ``torch.func.functional_call`` takes them."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an agent must know of an environment before it sees it."""
+
+    observation_shape: tuple[int, ...]
+    num_actions: int
+    success_return: float | None = None
+    """Episodes that return at least this much count as a success; None if there is no such thing."""
+    success_name: str = "success rate"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The outputs a rule asks of an agent's network, as sizes by name."""
+
+    flat: dict[str, int]
+    """Heads of the state, such as ``logits`` and ``y``."""
+    per_action: dict[str, int] = field(default_factory=dict)
+    """Heads of each (state, action) pair, such as ``z`` and ``q``."""
+
+
+@dataclass(frozen=True)
+class TimeStep:
+    """What the environment shows at time t.
+
+    ``reward`` and ``discount`` arrived with ``observation`` and belong to the action before it.
+    Environments reset themselves: where ``discount`` is 0 an episode ended and ``observation``
+    is already the first of the next one.
+    """
+
+    observation: Tensor  # [B, ...]
+    reward: Tensor  # [B]
+    discount: Tensor  # [B]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T time steps of B trajectories, with the action taken at each and the policy it came from."""
+
+    observations: Tensor  # [T, B, ...]
+    actions: Tensor  # [T, B]
+    rewards: Tensor  # [T, B], of the action before
+    discounts: Tensor  # [T, B], 0 at the first step of an episode
+    behaviour_logits: Tensor  # [T, B, A]
+
+    @property
+    def is_terminal(self) -> Tensor:
+        """Whether the action at t ended its episode. [T-1, B]"""
+        return self.discounts[1:] == 0
+
+
+@dataclass(frozen=True)
+class AgentOutput:
+    """Everything an agent's network says of a state; heads that the rule has no use for are None."""
+
+    logits: Tensor  # [..., A]
+    y: Tensor | None = None  # [..., Y]
+    v: Tensor | None = None  # [..., K], or [..., 1] if scalar
+    z: Tensor | None = None  # [..., A, Y]
+    q: Tensor | None = None  # [..., A, K]
+    aux_pi: Tensor | None = None  # [..., A, A]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The part of the agent's output that the loss trains: per-action heads at the taken action."""
+
+    logits: Tensor  # [T, B, A]
+    y: Tensor | None = None  # [T, B, Y]
+    v: Tensor | None = None  # [T, B, K]
+    z_a: Tensor | None = None  # [T, B, Y]
+    q_a: Tensor | None = None  # [T, B, K]
+    aux_pi_a: Tensor | None = None  # [T, B, A]
+
+
+@dataclass(frozen=True)
+class ActionReading:
+    """What the rule takes from z and q of every action, a few numbers instead of hundreds."""
+
+    z_embedding: Tensor  # [T, B, A, E], the trajectory network's
+    z_lifetime_embedding: Tensor  # [T, B, A, E'], the lifetime LSTM's own
+    q_value: Tensor  # [T, B, A]
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """One pass of the agent's network over a rollout."""
+
+    predictions: Predictions
+    reading: ActionReading | None = None
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Running moments of a scalar, biased towards their start at zero."""
+
+    mean: Tensor
+    mean_square: Tensor
+    decay_product: Tensor  # product of all decays so far: the weight still on the start
+
+
+class LSTMState(NamedTuple):
+    """Hidden and cell state."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+@dataclass(frozen=True)
+class Values:
+    """Value estimates along a rollout; those of actions are None where the agent has no q."""
+
+    value: Tensor  # [T, B], V of the online network
+    target_value: Tensor  # [T, B], V' that bootstraps
+    rho: Tensor  # [T-1, B], importance weight pi / mu of the taken action
+    advantage: Tensor  # [T-1, B]
+    normalized_advantage: Tensor  # [T-1, B]
+    value_target: Tensor  # [T-1, B]
+    td: Tensor  # [T-1, B], value_target - value
+    normalized_td: Tensor | None = None  # [T-1, B]
+    q_value: Tensor | None = None  # [T, B, A]
+    target_q_value: Tensor | None = None  # [T, B, A]
+    q_target: Tensor | None = None  # [T-1, B]
+    q_td: Tensor | None = None  # [T-1, B], q_target - q of the taken action
+    normalized_q_td: Tensor | None = None  # [T-1, B]
+    qv_advantage: Tensor | None = None  # [T, B, A], q' - V'
+    normalized_qv_advantage: Tensor | None = None  # [T, B, A]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a rule wants the agent's predictions to become.
+
+    ``pi``, ``y`` and ``z`` are logits; the loss is the divergence of the prediction from them.
+    """
+
+    values: Values
+    pi: Tensor | None = None  # [T-1, B, A], pi-hat
+    y: Tensor | None = None  # [T-1, B, Y], y-hat
+    z: Tensor | None = None  # [T-1, B, Y], z-hat for the taken action
+    lifetime_input: Tensor | None = None  # [T-1, B, 1], what the lifetime LSTM is told of them
+    target_logits: Tensor | None = None  # [T, B, A], the target network's policy
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """What a rule remembers of one agent's lifetime."""
+
+    advantage_moments: Moments
+    td_moments: Moments
+    lifetime_rnn: LSTMState | None = None
+    target_params: Params | None = None
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """All that changes when an agent learns."""
+
+    params: Params
+    optimiser: tuple  # one entry for each transform of the chain, see optim.py
+    rule: RuleState
+
+
+@dataclass(frozen=True)
+class UpdateInfo:
+    """What an update did, as tensors on the device: nothing here waits for the computation."""
+
+    loss: Tensor
+    losses: dict[str, Tensor]  # mean of each part, unweighted
+    gradient_norm: Tensor
+    update_norm: Tensor
+    predictions: Predictions
+    targets: Targets

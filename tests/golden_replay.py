@@ -1,0 +1,585 @@
+"""Replays golden vectors of the JAX reference through discorl and prints the worst errors.
+
+    python tests/golden_replay.py FILE...
+
+The kind of a file is recognised by its arrays and every size is read from them. Settings that the
+arrays do not tell are those under which the reference made them (``SETTINGS``). Exits with 1 if
+any quantity is off by more than its tolerance.
+
+Tolerances are relative to the largest entry of an array. The reference's inverse value transform
+subtracts 500 from a float32 near 500, so its values come in steps of ``value_rounding``; arrays
+whose entries are small beside the values they are differences of (q - V, means of errors) are
+allowed that much instead. A float64 run of the same formulas is as far from the reference.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from discorl import tree
+from discorl.agents.agent import Agent, adam_clip
+from discorl.agents.update import update_agent
+from discorl.errors import DiscorlError
+from discorl.nets.agent_net import AgentNet
+from discorl.nets.torsos import MLPTorso
+from discorl.ops import categorical, moments, squash
+from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+from discorl.rules.format import arrays_to_params
+from discorl.rules.store import load_rule
+from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values, estimate_values
+from discorl.types import (
+    AgentState,
+    Moments,
+    Params,
+    Predictions,
+    Rollout,
+    RuleState,
+    Targets,
+    Values,
+)
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the files do not say of themselves."""
+
+    disco_learning_rate: float = 3e-3
+    actor_critic_learning_rate: float = 5e-3
+    returns: ReturnSettings = ReturnSettings(discount=0.997, lambda_=0.95)
+    entropy_cost: float = 0.01  # of the policy gradient
+
+
+SETTINGS = Settings()
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Largest error allowed, relative to the largest entry of each array."""
+
+    values: float
+    loss: float
+    params: float = 1e-4
+
+
+# Differences of values, or made of them: exact only to the reference's rounding of values.
+MADE_OF_VALUES = {
+    *("adv", "normalized_adv", "raw_advs", "normalized_advs", "pg_advs"),
+    *("qv_adv", "normalized_qv_adv", "q_value", "target_q_value", "agent_q_mean", "q_target"),
+    *("q_td", "normalized_q_td", "td", "tds", "normalized_td", "normalized_tds"),
+    *("value", "values", "avg_value", "target_value", "value_target"),
+    "pi",  # the policy target reads all of the above
+}
+MEAN_ROUNDING = 5e-6  # of a logged mean, which may be near 0 though its terms are not
+
+SMALL = Tolerances(values=2e-5, loss=2e-5)
+DISCO103 = Tolerances(values=5e-4, loss=1e-5)
+
+
+@dataclass
+class Report:
+    """Worst relative error of each quantity beside its tolerance."""
+
+    file: str
+    kind: str
+    worst: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def check(
+        self, quantity: str, got: Tensor, want: np.ndarray, tolerance: float, rounding: float = 0.0
+    ) -> None:
+        """Compare with the reference, which itself is only exact to ``rounding``."""
+        expected = torch.as_tensor(np.asarray(want), dtype=torch.float64)
+        actual = got.detach().double()
+        if actual.shape != expected.shape:
+            raise AssertionError(f"{quantity}: shape {actual.shape}, reference {expected.shape}")
+        scale = expected.abs().max().clamp(min=1e-12)
+        error = float((actual - expected).abs().max() / scale) if expected.numel() else 0.0
+        error = float("inf") if np.isnan(error) else error
+        allowed = max(tolerance, rounding / float(scale))
+        before = self.worst.get(quantity, (0.0, allowed))
+        # Of several steps, keep the one that comes closest to its limit or passes it.
+        self.worst[quantity] = max(before, (error, allowed), key=lambda x: x[0] / x[1])
+
+    @property
+    def failures(self) -> list[str]:
+        return [q for q, (error, tolerance) in self.worst.items() if error > tolerance]
+
+    def show(self) -> None:
+        verdict = "FAIL" if self.failures else "ok"
+        print(f"{self.file}: {self.kind}: {verdict}")
+        for quantity, (error, tolerance) in self.worst.items():
+            mark = "  <-- past tolerance" if error > tolerance else ""
+            print(f"  {quantity:42s} {error:9.2e}  (allowed {tolerance:.1e}){mark}")
+
+
+# --- reading files -------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Arrays:
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def group(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays below ``prefix/``."""
+    return {k.removeprefix(f"{prefix}/"): v for k, v in arrays.items() if k.startswith(f"{prefix}/")}
+
+
+def count(arrays: Arrays, prefix: str) -> int:
+    """How many ``prefix_i`` there are."""
+    found = {int(m.group(1)) for k in arrays if (m := re.match(rf"{prefix}_(\d+)/", k))}
+    return len(found)
+
+
+def tensors(arrays: Arrays) -> dict[str, Tensor]:
+    return {k: torch.from_numpy(np.asarray(v)) for k, v in arrays.items()}
+
+
+def rollout_of(arrays: Arrays) -> Rollout:
+    t = tensors(arrays)
+    return Rollout(
+        observations=t["observations"],
+        actions=t["actions"].long(),
+        rewards=t["rewards"],
+        discounts=t["discounts"].float(),
+        behaviour_logits=t["behaviour_logits"],
+    )
+
+
+def moments_of(arrays: Arrays) -> Moments:
+    t = tensors(arrays)
+    return Moments(t["moment1"], t["moment2"], t["decay_product"])
+
+
+def unit_bins(num_bins: int) -> ValueHead:
+    """Categorical value with bins one apart, as in every file: 21 on [-10, 10], 601 on [-300, 300]."""
+    return ValueHead(num_bins=num_bins, max_abs=(num_bins - 1) / 2)
+
+
+def value_rounding(*values: Tensor | None) -> float:
+    """Two steps of the reference's float32 values: a difference of two can be off by that."""
+    largest = max(float(v.abs().max()) for v in values if v is not None)
+    step_of_root = 2.0**-15  # float32 spacing between 256 and 512
+    return 2 * (2 * (1 + largest) ** 0.5 * step_of_root)
+
+
+def normalized_rounding(rounding: float, normalized: Tensor, state: Moments) -> float:
+    """The same after division by the running deviation, which is as uncertain itself."""
+    deviation = float(moments.normalize(state, torch.ones(()), subtract_mean=False) ** -1)
+    return rounding * (1 + float(normalized.abs().max())) / deviation
+
+
+# --- agents --------------------------------------------------------------------------------------
+
+
+def agent_name(name: str) -> str:
+    """Our name of the reference's agent parameter."""
+    leaf = {"w": "weight", "b": "bias"}[name[-1]]
+    flat = {"torso_head": "logits", "torso_head_1": "second"}
+    per_action = {"mlp": "z", "mlp_1": "aux_pi", "mlp_2": "q"}
+    module = name[:-2]
+    if m := re.fullmatch(r"mlp/~_embedding_pass/torso/~/linear_(\d+)", module):
+        return f"torso.mlp.layers.{m.group(1)}.{leaf}"
+    if m := re.fullmatch(r"mlp/~_head_pass/(torso_head(?:_1)?)/~/linear_0", module):
+        return f"flat_heads.{flat[m.group(1)]}.{leaf}"
+    if m := re.fullmatch(r"mlp/(mlp(?:_\d)?)/~/linear_(\d+)", module):
+        return f"action_model.heads.{per_action[m.group(1)]}.layers.{m.group(2)}.{leaf}"
+    if module == "mlp/linear":
+        return f"action_model.root.{leaf}"
+    if module == "mlp/action_cond/linear":
+        return f"action_model.lstm.gates.{leaf}"
+    raise KeyError(f"no agent parameter is called {name}")
+
+
+def agent_params(arrays: Arrays, second_head: str) -> Params:
+    """Agent parameters from the reference's; its second flat head is y or v."""
+    params = {}
+    for name, array in arrays.items():
+        ours = agent_name(name).replace("flat_heads.second", f"flat_heads.{second_head}")
+        params[ours] = torch.from_numpy(np.ascontiguousarray(array.T))
+    return params
+
+
+def net_for(params: Params, rule: UpdateRule) -> AgentNet:
+    """A network of the size of these parameters."""
+
+    def widths(prefix: str) -> list[int]:
+        pattern = re.compile(re.escape(prefix) + r"\.layers\.(\d+)\.bias")
+        found = {int(m.group(1)): len(p) for k, p in params.items() if (m := pattern.fullmatch(k))}
+        return [found[i] for i in sorted(found)]
+
+    torso = widths("torso.mlp")
+    num_actions = len(params["flat_heads.logits.bias"])
+    has_model = "action_model.root.bias" in params
+    return AgentNet(
+        MLPTorso(params["torso.mlp.layers.0.weight"].shape[1], torso),
+        torso[-1],
+        num_actions,
+        rule.heads(num_actions),
+        lstm_size=len(params["action_model.root.bias"]) if has_model else 0,
+        head_hidden=widths("action_model.heads.z")[:-1],
+    )
+
+
+def initial_state(agent: Agent, params: Params, target_params: Params | None) -> AgentState:
+    rule_state = agent.rule.init_state(params)
+    if target_params is not None:
+        rule_state = RuleState(
+            rule_state.advantage_moments,
+            rule_state.td_moments,
+            rule_state.lifetime_rnn,
+            target_params,
+        )
+    return AgentState(params, agent.optimiser.init(params), rule_state)
+
+
+# --- replays -------------------------------------------------------------------------------------
+
+
+def replay_value_estimation(arrays: Arrays, report: Report) -> None:
+    given = tensors(group(arrays, "in"))
+    is_terminal = given["is_terminal"].float()
+    rewards = torch.cat([torch.zeros_like(given["rewards"][:1]), given["rewards"]])
+    rollout = Rollout(
+        observations=rewards,
+        actions=given["actions"].long(),
+        rewards=rewards,
+        discounts=torch.cat([torch.ones_like(is_terminal[:1]), 1 - is_terminal]),
+        behaviour_logits=given["mu_logits"],
+    )
+    fresh = RuleState(moments.init_moments(), moments.init_moments())
+    head = unit_bins(given["q"].shape[-1])
+    logits = given["pi_logits"]
+
+    def compare(prefix: str, values: Values, state: RuleState) -> float:
+        rounding = value_rounding(values.value, values.q_value, values.target_q_value)
+        names = {
+            "adv": values.advantage,
+            "normalized_adv": values.normalized_advantage,
+            "normalized_q_td": values.normalized_q_td,
+            "normalized_qv_adv": values.normalized_qv_advantage,
+            "normalized_td": values.normalized_td,
+            "q_target": values.q_target,
+            "q_td": values.q_td,
+            "q_value": values.q_value,
+            "qv_adv": values.qv_advantage,
+            "rho": values.rho,
+            "target_q_value": values.target_q_value,
+            "target_value": values.target_value,
+            "td": values.td,
+            "value": values.value,
+            "value_target": values.value_target,
+        }
+        for name, want in group(arrays, prefix).items():
+            if name != "loss_from_td":
+                got = names[name]
+                assert got is not None, name
+                allowed = rounding if name in MADE_OF_VALUES else 0.0
+                if name.startswith("normalized"):
+                    kept = state.td_moments if name.endswith("td") else state.advantage_moments
+                    allowed = normalized_rounding(rounding, got, kept)
+                report.check(f"{prefix}/{name}", got, want, SMALL.values, allowed)
+        return rounding
+
+    state = fresh
+    for i in range(count(arrays, "retrace")):
+        q_values = (head.value(given[name] * 2**i) for name in ("q", "target_q"))
+        values, state = estimate_action_values(
+            *q_values, logits, rollout, state, SETTINGS.returns, lambda x: x
+        )
+        compare(f"retrace_{i}", values, state)
+
+    heads = {
+        "categorical": unit_bins(given["v_categorical"].shape[-1]),
+        "scalar": ValueHead(num_bins=None),
+    }
+    for kind, value_head in heads.items():
+        output = given[f"v_{kind}"]
+        values, state = estimate_values(
+            value_head.value(output), logits, rollout, fresh, SETTINGS.returns, lambda x: x
+        )
+        rounding = compare(f"vtrace_{kind}", values, state)
+        loss = value_head.loss(output[:-1], values.value[:-1] + values.td)
+        want = arrays[f"vtrace_{kind}/loss_from_td"]
+        report.check(f"vtrace_{kind}/loss_from_td", loss, want, SMALL.values, rounding)
+
+    x = torch.from_numpy(arrays["tx/x"])
+    num_bins = arrays["tx/two_hot"].shape[-1]
+    transforms = {
+        "signed_log1p": squash.signed_log1p(x),
+        "signed_hyperbolic": squash.signed_hyperbolic(x),
+        "signed_parabolic": squash.signed_parabolic(x / 40),
+        "two_hot": categorical.two_hot(x / 20, num_bins, (num_bins - 1) / 2),
+    }
+    for name, got in transforms.items():
+        report.check(f"tx/{name}", got, arrays[f"tx/{name}"], SMALL.values)
+
+
+def replay_policy_gradient(arrays: Arrays, report: Report) -> None:
+    given = tensors(group(arrays, "in"))
+    advantage = given["adv"]
+    zeros = torch.zeros_like(given["logits"][..., 0])
+    rollout = Rollout(zeros, given["actions"].long(), zeros, zeros, given["logits"])
+    values = Values(
+        value=zeros,
+        target_value=zeros,
+        rho=zeros[1:],
+        advantage=advantage,
+        normalized_advantage=given["normalized_adv"],
+        value_target=zeros[1:],
+        td=zeros[1:],
+    )
+    rule = PolicyGradient(entropy_cost=SETTINGS.entropy_cost, normalize_advantage=True)
+    loss, _ = rule.loss(Predictions(logits=given["logits"]), Targets(values=values), rollout)
+    report.check("loss_per_step", loss, arrays["out/loss_per_step"], SMALL.loss)
+
+
+@dataclass(frozen=True)
+class LearnerKind:
+    """What tells one kind of learner file from another."""
+
+    rule: UpdateRule
+    rule_params: Params
+    second_head: str
+    learning_rate: float
+    tolerances: Tolerances
+    targets: Callable[[Targets], dict[str, Tensor | None]]
+    log_names: dict[str, str]
+    """The reference's name of each quantity it logs -> ours."""
+
+
+def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
+    """Some learner steps, compared after each: state, targets, logs, parameters."""
+    params = agent_params(group(arrays, "params_0"), kind.second_head)
+    target_arrays = group(arrays, "target_params_0")
+    target_params = agent_params(target_arrays, kind.second_head) if target_arrays else None
+    agent = Agent(net_for(params, kind.rule), kind.rule, adam_clip(kind.learning_rate))
+    state = initial_state(agent, params, target_params)
+    tolerances = kind.tolerances
+
+    if outputs := group(arrays, "agent_out_0"):
+        observations = rollout_of(group(arrays, "rollout_0")).observations
+        output = torch.func.functional_call(agent.net, params, (observations.flatten(0, 1),))
+        for name, want in outputs.items():
+            got = getattr(output, name).unflatten(0, observations.shape[:2])
+            report.check(f"agent_out/{name}", got, want, tolerances.values)
+
+    num_steps = count(arrays, "rollout")
+    for i in range(num_steps):
+        rollout = rollout_of(group(arrays, f"rollout_{i}"))
+        state, info = update_agent(agent, kind.rule_params, state, rollout)
+        values = info.targets.values
+        rounding = value_rounding(values.value, values.q_value, values.target_q_value)
+        for name, want in group(arrays, f"targets_{i}").items():
+            got = kind.targets(info.targets)[name]
+            assert got is not None, name
+            allowed = rounding if name in MADE_OF_VALUES else 0.0
+            if name.startswith("normalized"):
+                kept = state.rule.td_moments if "td" in name else state.rule.advantage_moments
+                allowed = normalized_rounding(rounding, got, kept)
+            report.check(f"targets/{name}", got, want, tolerances.values, allowed)
+
+        # Advantages enter the actor-critic's loss as they are; Disco103's only through targets.
+        loss_rounding = 0.0 if isinstance(kind.rule, DiscoRule) else rounding
+        diagnostics = kind.rule.diagnostics(info.predictions, info.targets, rollout)
+        logged = diagnostics | {f"loss/{k}": v for k, v in info.losses.items()}
+        logged |= {"gradient_norm": info.gradient_norm, "update_norm": info.update_norm}
+        for name, want in group(arrays, f"log_{i}").items():
+            if name == "total_loss":
+                report.check("total_loss", info.loss, want, tolerances.loss, loss_rounding)
+            elif name in kind.log_names:
+                got = logged[kind.log_names[name]]
+                allowed = rounding if name in MADE_OF_VALUES else MEAN_ROUNDING
+                if name == "normalized_td":
+                    allowed = normalized_rounding(rounding, got, state.rule.td_moments)
+                report.check(f"log/{name}", got, want, tolerances.values, allowed)
+
+        check_rule_state(arrays, report, state.rule, i + 1, tolerances, rounding)
+        is_last = i + 1 == num_steps
+        for name, want in group(arrays, f"params_{i + 1}").items():
+            ours = agent_name(name).replace("second", kind.second_head)
+            quantity = f"params{'_final' if is_last else ''}"
+            report.check(quantity, state.params[ours], want.T, tolerances.params)
+
+
+def check_rule_state(
+    arrays: Arrays,
+    report: Report,
+    state: RuleState,
+    step: int,
+    tolerances: Tolerances,
+    rounding: float,
+) -> None:
+    ours = {"adv_ema_state": state.advantage_moments, "td_ema_state": state.td_moments}
+    for name, got in ours.items():
+        if f"{name}_{step}/moment1" in arrays:
+            want = moments_of(group(arrays, f"{name}_{step}"))
+            weight = rounding * (1 - float(want.decay_product))
+            spread = float(want.mean_square / (1 - want.decay_product)) ** 0.5
+            allowed = {"mean": weight, "mean_square": 2 * spread * weight, "decay_product": 0.0}
+            for part, limit in allowed.items():
+                value = getattr(want, part).numpy()
+                report.check(f"{name}/{part}", getattr(got, part), value, tolerances.values, limit)
+    for part, want in group(arrays, f"meta_rnn_{step}/lstm/meta_rnn_state").items():
+        report.check(f"lifetime_rnn/{part}", getattr(state.lifetime_rnn, part), want, tolerances.values)
+
+
+def disco_targets(targets: Targets) -> dict[str, Tensor | None]:
+    v = targets.values
+    assert targets.y is not None and targets.z is not None
+    return {
+        "adv": v.advantage,
+        "normalized_adv": v.normalized_advantage,
+        "qv_adv": v.qv_advantage,
+        "normalized_qv_adv": v.normalized_qv_advantage,
+        "q_target": v.q_target,
+        "q_td": v.q_td,
+        "normalized_q_td": v.normalized_q_td,
+        "q_value": v.q_value,
+        "meta_input_emb": targets.lifetime_input,
+        "pi": targets.pi,
+        "y": targets.y,
+        "z": targets.z,
+        "y_logsumexp": targets.y.logsumexp(-1),
+        "z_logsumexp": targets.z.logsumexp(-1),
+        "y_first8": targets.y[..., :8],
+        "z_first8": targets.z[..., :8],
+    }
+
+
+DISCO_LOG_NAMES = {
+    "logits": "logits",
+    "entropy": "entropy",
+    "y": "y",
+    "y_hat": "y_hat",
+    "z_hat": "z_hat",
+    "pi_hat": "pi_hat",
+    "y_entropy": "y_entropy",
+    "z_entropy": "z_entropy",
+    "pi_hat_entropy": "pi_hat_entropy",
+    "aux_policy_entropy": "aux_pi_entropy",
+    "aux_target_entropy": "next_policy_entropy",
+    "pi_loss": "loss/pi",
+    "aux_kl_loss": "loss/aux_pi",
+    "q_loss": "loss/q",
+    "q_target": "q_target",
+    "agent_q_mean": "q_value",
+    "td": "q_td",
+    "normalized_td": "normalized_q_td",
+    "global_gradient_norm": "gradient_norm",
+    "global_update_norm": "update_norm",
+}
+
+
+def replay_disco_learner(arrays: Arrays, report: Report) -> None:
+    rule_arrays = group(arrays, "meta_params")
+    num_bins = arrays["params_0/mlp/mlp_2/~/linear_1/b"].shape[0]
+    head_bias = [k for k in arrays if re.fullmatch(r"params_0/mlp/mlp_2/~/linear_\d+/b", k)]
+    num_bins = arrays[max(head_bias, key=lambda k: int(k.split("linear_")[1][:-2]))].shape[0]
+    if rule_arrays:
+        sizes, rule_params = arrays_to_params(rule_arrays)
+        tolerances = SMALL
+    else:
+        loaded = load_rule("disco103")
+        sizes, rule_params, tolerances = loaded.rule.sizes, loaded.params, DISCO103
+    rule = DiscoRule(sizes=sizes, value_head=unit_bins(num_bins), returns=SETTINGS.returns)
+    kind = LearnerKind(
+        rule=rule,
+        rule_params=rule_params,
+        second_head="y",
+        learning_rate=SETTINGS.disco_learning_rate,
+        tolerances=tolerances,
+        targets=disco_targets,
+        log_names=DISCO_LOG_NAMES,
+    )
+    replay_learner(arrays, report, kind)
+
+
+def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
+    def targets(targets: Targets) -> dict[str, Tensor | None]:
+        v = targets.values
+        return {
+            "raw_advs": v.advantage,
+            "normalized_advs": v.normalized_advantage,
+            "tds": v.td,
+            "normalized_tds": v.normalized_td,
+            "value_target": v.value_target,
+            "values": v.value,
+        }
+
+    num_bins = arrays["params_0/mlp/~_head_pass/torso_head_1/~/linear_0/b"].shape[0]
+    kind = LearnerKind(
+        rule=ActorCritic(value_head=unit_bins(num_bins), returns=SETTINGS.returns),
+        rule_params={},
+        second_head="v",
+        learning_rate=SETTINGS.actor_critic_learning_rate,
+        tolerances=SMALL,
+        targets=targets,
+        log_names={
+            "avg_value": "value",
+            "entropy": "entropy",
+            "logits": "logits",
+            "pg_advs": "advantage",
+            "raw_advs": "advantage",
+            "global_gradient_norm": "gradient_norm",
+            "global_update_norm": "update_norm",
+        },
+    )
+    replay_learner(arrays, report, kind)
+
+
+# --- the script ----------------------------------------------------------------------------------
+
+
+def recognise(arrays: Arrays) -> tuple[str, Callable[[Arrays, Report], None]]:
+    """The kind of a golden file, from the arrays it has."""
+    if "meta_loss" in arrays:
+        raise DiscorlError("a meta-gradient file: discovery is not part of this version")
+    if "retrace_0/adv" in arrays:
+        return "value estimation", replay_value_estimation
+    if "out/loss_per_step" in arrays:
+        return "policy gradient", replay_policy_gradient
+    if "params_0/mlp/action_cond/linear/w" in arrays:
+        return "disco learner", replay_disco_learner
+    if "params_0/mlp/~_head_pass/torso_head_1/~/linear_0/w" in arrays:
+        return "actor-critic learner", replay_actor_critic_learner
+    raise DiscorlError("not a kind of golden file that is known")
+
+
+def replay(path: Path) -> Report:
+    """Replay one file."""
+    arrays = load(path)
+    kind, run = recognise(arrays)
+    report = Report(path.name, kind)
+    run(arrays, report)
+    return report
+
+
+def main(paths: list[str]) -> int:
+    if not paths:
+        print(__doc__)
+        return 2
+    failed = False
+    for path in paths:
+        try:
+            report = replay(Path(path))
+        except (DiscorlError, AssertionError, KeyError, OSError, ValueError) as e:
+            print(f"{Path(path).name}: FAIL: {e}")
+            failed = True
+            continue
+        report.show()
+        failed |= bool(report.failures)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
