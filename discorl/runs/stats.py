@@ -16,7 +16,7 @@ class EpisodeStats:
     def __init__(self, spec: EnvSpec, num_envs: int, window: int = 50) -> None:
         self._spec = spec
         self._return = torch.zeros(num_envs)
-        self._length = torch.zeros(num_envs)
+        self._length = torch.full((num_envs,), -1.0)  # the first time step follows no action
         self._recent: deque[list[tuple[float, float]]] = deque(maxlen=window)
         self.num_episodes = 0
 
