@@ -61,7 +61,10 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Tran
         del params
         count = state.count + 1
         mu = {k: torch.lerp(g, state.mu[k], b1) for k, g in updates.items()}
-        nu = {k: torch.lerp(g.detach().square(), state.nu[k], b2) for k, g in updates.items()}
+        nu = {
+            k: torch.lerp(g.detach().square(), state.nu[k].detach(), b2)
+            for k, g in updates.items()
+        }
         mu_scale = 1 / (1 - b1**count)
         nu_scale = 1 / (1 - b2**count)
         scaled = {k: m * mu_scale / ((nu[k] * nu_scale).sqrt() + eps) for k, m in mu.items()}

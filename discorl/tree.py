@@ -18,7 +18,7 @@ for _cls in (
     types.Rollout,
     types.AgentOutput,
     types.Predictions,
-    types.ActionReading,
+    types.Reading,
     types.Unroll,
     types.Moments,
     types.Values,

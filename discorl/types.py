@@ -9,6 +9,7 @@ Shape legend, used in comments throughout the package:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,23 +84,40 @@ class AgentOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The part of the agent's output that the loss trains: per-action heads at the taken action."""
+    """The part of the agent's output that the loss trains: per-action heads at the taken action.
+
+    S = T-1: the last time step is there to bootstrap from, and nothing is learnt from it.
+    """
 
     logits: Tensor  # [T, B, A]
-    y: Tensor | None = None  # [T, B, Y]
     v: Tensor | None = None  # [T, B, K]
-    z_a: Tensor | None = None  # [T, B, Y]
-    q_a: Tensor | None = None  # [T, B, K]
-    aux_pi_a: Tensor | None = None  # [T, B, A]
+    y: Tensor | None = None  # [S, B, Y]
+    z_a: Tensor | None = None  # [S, B, Y]
+    q_a: Tensor | None = None  # [S, B, K]
+    aux_pi_a: Tensor | None = None  # [S, B, A]
 
 
 @dataclass(frozen=True)
-class ActionReading:
-    """What the rule takes from z and q of every action, a few numbers instead of hundreds."""
+class Reading:
+    """What the rule takes from y, z and q: a few numbers instead of hundreds.
 
-    z_embedding: Tensor  # [T, B, A, E], the trajectory network's
-    z_lifetime_embedding: Tensor  # [T, B, A, E'], the lifetime LSTM's own
+    The trajectory network and the lifetime LSTM each have embeddings of their own.
+    """
+
+    y: Tensor  # [T, B, E]
+    y_lifetime: Tensor  # [T, B, E']
+    z: Tensor  # [T, B, A, E]
+    z_lifetime: Tensor  # [T, B, A, E']
     q_value: Tensor  # [T, B, A]
+
+
+class Reader(NamedTuple):
+    """How a rule reads the agent's output. Rows are states, or (state, action) pairs."""
+
+    state: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """y [R, Y] -> its two embeddings."""
+    action: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    """z [R, Y] and q [R, K] -> z's two embeddings and the value of q."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +125,7 @@ class Unroll:
     """One pass of the agent's network over a rollout."""
 
     predictions: Predictions
-    reading: ActionReading | None = None
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)

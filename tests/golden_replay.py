@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
@@ -27,12 +28,15 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
+from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet
+from discorl.discovery.objective import ObjectiveWeights
+from discorl.discovery.unroll import MemoryMode, MetaGradient, Window, meta_gradient
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import categorical, moments, squash
 from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
-from discorl.rules.format import arrays_to_params
+from discorl.rules.format import arrays_to_params, params_to_arrays
 from discorl.rules.store import load_rule
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values, estimate_values
 from discorl.types import (
@@ -57,6 +61,8 @@ class Settings:
     actor_critic_learning_rate: float = 5e-3
     returns: ReturnSettings = ReturnSettings(discount=0.997, lambda_=0.95)
     entropy_cost: float = 0.01  # of the policy gradient
+    value_learning_rate: float = 1e-3  # of the meta-value function
+    value_returns: ReturnSettings = ReturnSettings(discount=0.99, lambda_=0.96)
 
 
 SETTINGS = Settings()
@@ -480,18 +486,22 @@ DISCO_LOG_NAMES = {
 }
 
 
-def replay_disco_learner(arrays: Arrays, report: Report) -> None:
-    rule_arrays = group(arrays, "meta_params")
-    num_bins = arrays["params_0/mlp/mlp_2/~/linear_1/b"].shape[0]
-    head_bias = [k for k in arrays if re.fullmatch(r"params_0/mlp/mlp_2/~/linear_\d+/b", k)]
-    num_bins = arrays[max(head_bias, key=lambda k: int(k.split("linear_")[1][:-2]))].shape[0]
-    if rule_arrays:
+def disco_rule(arrays: Arrays) -> tuple[DiscoRule, Params, Tolerances]:
+    """The rule of a file, with the value head of its agent; Disco103 if the file brings none."""
+    heads = [k for k in arrays if re.fullmatch(r"params_0/mlp/mlp_2/~/linear_\d+/b", k)]
+    num_bins = len(arrays[max(heads, key=lambda k: int(k.split("linear_")[1][:-2]))])
+    if rule_arrays := group(arrays, "meta_params"):
         sizes, rule_params = arrays_to_params(rule_arrays)
         tolerances = SMALL
     else:
         loaded = load_rule("disco103")
         sizes, rule_params, tolerances = loaded.rule.sizes, loaded.params, DISCO103
     rule = DiscoRule(sizes=sizes, value_head=unit_bins(num_bins), returns=SETTINGS.returns)
+    return rule, rule_params, tolerances
+
+
+def replay_disco_learner(arrays: Arrays, report: Report) -> None:
+    rule, rule_params, tolerances = disco_rule(arrays)
     kind = LearnerKind(
         rule=rule,
         rule_params=rule_params,
@@ -537,13 +547,94 @@ def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
     replay_learner(arrays, report, kind)
 
 
+META_TOLERANCE = 1e-4  # of meta-gradients, relative to the largest entry of each array
+
+
+def value_params(arrays: Arrays) -> Params:
+    """Meta-value parameters from the reference's."""
+    names = {"w": "weight", "b": "bias"}
+    params = {}
+    for name, array in arrays.items():
+        if m := re.search(r"torso/~/linear_(\d+)/(w|b)$", name):
+            ours = f"torso.mlp.layers.{m.group(1)}.{names[m.group(2)]}"
+        else:
+            ours = f"head.{names[name[-1]]}"
+        params[ours] = torch.from_numpy(np.ascontiguousarray(array.T))
+    return params
+
+
+def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
+    """Meta-loss and meta-gradient through some updates, in every memory mode."""
+    rule, rule_params, tolerances = disco_rule(arrays)
+    params = agent_params(group(arrays, "params_0"), "y")
+    optimiser = adam_clip(SETTINGS.disco_learning_rate)
+    agent = Agent(net_for(params, rule), rule, optimiser)
+    start = initial_state(agent, params, None)
+
+    v_params = value_params(group(arrays, "value_params_0"))
+    layers = [p for name, p in v_params.items() if name.endswith("bias") and "torso" in name]
+    num_inputs = v_params["torso.mlp.layers.0.weight"].shape[1]
+    torso = MLPTorso(num_inputs, [len(v_params[f"torso.mlp.layers.{i}.bias"]) for i in range(len(layers))])
+    meta_value = MetaValue(
+        ValueNet(torso, torso.embedding_size),
+        adam_clip(SETTINGS.value_learning_rate),
+        SETTINGS.value_returns,
+        aligned=False,
+    )
+    fresh = RuleState(moments.init_moments(), moments.init_moments())
+    v_start = MetaValueState(v_params, meta_value.optimiser.init(v_params), fresh)
+    rollouts = [
+        rollout_of(group(arrays, f"train_rollout_{i}")) for i in range(count(arrays, "train_rollout"))
+    ]
+    valid = rollout_of(group(arrays, "valid_rollout"))
+    window = Window(agent, meta_value, ObjectiveWeights())
+    for mode in get_args(MemoryMode):
+        result = meta_gradient(window, rule_params, start, v_start, rollouts, valid, mode)
+        check_meta_gradient(arrays, report, result, mode, tolerances)
+
+
+def check_meta_gradient(
+    arrays: Arrays, report: Report, result: MetaGradient, mode: str, tolerances: Tolerances
+) -> None:
+    report.check(f"{mode}/meta_loss", result.loss, arrays["meta_loss"], tolerances.values)
+    logged = {
+        "adv": result.values.advantage.mean(),
+        "normalized_adv": result.values.normalized_advantage.mean(),
+        "value": result.values.value.mean(),
+        "pg": result.policy_loss,
+        "reg": result.regulariser,
+    }
+    rounding = value_rounding(result.values.value)
+    for name, want in group(arrays, "meta_log").items():
+        made_of_values = name in ("adv", "normalized_adv", "value")
+        allowed = rounding if made_of_values else MEAN_ROUNDING
+        report.check(f"{mode}/log/{name}", logged[name], want, tolerances.values, allowed)
+    for name, want in group(arrays, "params_final").items():
+        ours = agent_name(name).replace("second", "y")
+        got = result.state.params[ours]
+        report.check(f"{mode}/params_final", got, want.T, tolerances.params)
+    final = value_params(group(arrays, "value_params_final"))
+    for name, want in final.items():
+        got = result.value_state.params[name]
+        report.check(f"{mode}/value_params_final", got, want.numpy(), tolerances.params)
+
+    gradient = {k: torch.from_numpy(v) for k, v in params_to_arrays(result.gradient).items()}
+    for name, want in group(arrays, "meta_grads").items():
+        report.check(f"{mode}/meta_gradient", gradient[name], want, META_TOLERANCE)
+    for name, want in group(arrays, "meta_grads_norm").items():
+        report.check(f"{mode}/meta_gradient_norm", gradient[name].norm(), want, META_TOLERANCE)
+    for name, want in group(arrays, "meta_grads_first32").items():
+        got = gradient[name].flatten()[: len(want)]
+        report.check(f"{mode}/meta_gradient_first32", got, want, META_TOLERANCE)
+
+
 # --- the script ----------------------------------------------------------------------------------
 
 
 def recognise(arrays: Arrays) -> tuple[str, Callable[[Arrays, Report], None]]:
     """The kind of a golden file, from the arrays it has."""
     if "meta_loss" in arrays:
-        raise DiscorlError("a meta-gradient file: discovery is not part of this version")
+        return "meta-gradient", replay_meta_gradient
     if "retrace_0/adv" in arrays:
         return "value estimation", replay_value_estimation
     if "out/loss_per_step" in arrays:

@@ -10,10 +10,9 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
-from discorl.nets.agent_net import Reader
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
-from discorl.types import AgentState, Params, Predictions, Rollout, Targets, Unroll, UpdateInfo
+from discorl.types import AgentState, Params, Predictions, Reader, Rollout, Targets, Unroll, UpdateInfo
 
 T = TypeVar("T")
 
@@ -46,8 +45,8 @@ def update_agent(
     )
     seen = unroll if differentiable else tree.detach(unroll)
 
-    def unroll_target(target_params: Params, read: Reader) -> Unroll:
-        args = (rollout.observations, read)
+    def unroll_target(target_params: Params, reader: Reader) -> Unroll:
+        args = (rollout.observations, reader)
         return functional_call(agent.net, target_params, args, {"method": "read_all"})
 
     with torch.set_grad_enabled(differentiable):

@@ -41,6 +41,7 @@ class ActionModel(nn.Module):
 
     def transition(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
         """The hidden state after each action. ``actions`` [N, M] -> [N, M, H]"""
-        one_hot = nn.functional.one_hot(actions, self.num_actions).to(cell.dtype)
-        gates = gates.unsqueeze(1) + self.lstm.input_gates(one_hot)
-        return lstm_step(gates, cell.unsqueeze(1)).hidden
+        # A one-hot input picks a column of the kernel; no product is needed.
+        kernel = self.lstm.gates.weight[:, : self.num_actions].T
+        action_gates = nn.functional.embedding(actions, kernel + self.lstm.gates.bias)
+        return lstm_step(gates.unsqueeze(1) + action_gates, cell.unsqueeze(1)).hidden

@@ -7,18 +7,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from discorl import tree
 from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.linear import Linear
-from discorl.types import ActionReading, AgentOutput, Heads, Predictions, Unroll
-
-Reader = Callable[[Tensor, Tensor], ActionReading]
-"""Reads z [R, Y] and q [R, K] of R (state, action) pairs into a few numbers for each."""
+from discorl.types import AgentOutput, Heads, Predictions, Reader, Reading, Unroll
 
 HEAD_INIT_STD = 0.01
 ROWS_PER_BLOCK = 384
-"""(State, action) pairs worked through at a time: z and q of a block stay in the cache."""
+"""Rows of y, z and q that are worked through at a time, so that they stay in the cache."""
 
 
 class AgentNet(nn.Module):
@@ -70,69 +66,92 @@ class AgentNet(nn.Module):
         return AgentOutput(**out)
 
     def unroll(
-        self, observations: Tensor, actions: Tensor, read: Reader | None, *, differentiable: bool
+        self, observations: Tensor, actions: Tensor, reader: Reader | None, *, differentiable: bool
     ) -> Unroll:
-        """The predictions that the loss trains, and the rule's reading of every action.
+        """The predictions that the loss trains, and the rule's reading of every state and action.
 
-        ``observations`` [T, B, ...], ``actions`` [T, B]. Only the taken action's heads are part of
-        the predictions, so only they need a graph; the other actions are merely read, and carry
-        gradients only if ``differentiable``, which the meta-gradient needs.
+        ``observations`` [T, B, ...], ``actions`` [T, B]. Only what is among the predictions needs
+        a graph. The last time step and the actions not taken are merely read, and carry gradients
+        only if ``differentiable``, which the meta-gradient needs.
         """
-        embedding, out = self._flat_pass(observations)
-        time_batch = actions.shape
-        if self.action_model is None or read is None:
-            return Unroll(_shaped(Predictions(**out), time_batch))
+        num_steps, batch = actions.shape
+        embedding = self.torso(observations.flatten(0, 1))
+        bootstrapped = {
+            name: self.flat_heads[name](embedding).unflatten(0, (num_steps, batch))
+            for name in ("logits", "v")
+            if name in self.flat_heads
+        }
+        if self.action_model is None or reader is None:
+            return Unroll(Predictions(**bootstrapped))
 
-        cell, gates = self.action_model.root_state(embedding)
-        taken = actions.reshape(-1, 1)
+        trained, last = embedding.split([len(embedding) - batch, batch])
+        y = self.flat_heads["y"](trained)
+        cell, gates = self.action_model.root_state(trained)
+        taken = actions[:-1].reshape(-1, 1)
         hidden = self.action_model.transition(cell, gates, taken).squeeze(1)
         heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
-        predictions = Predictions(**out, **{f"{name}_a": x for name, x in heads.items()})
+        by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
+        learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
 
         with torch.set_grad_enabled(differentiable):
             # The taken action comes first, then the others in cyclic order.
-            reading = tree.map(lambda x: x.unsqueeze(1), read(heads["z"], heads["q"]))
+            of_taken = _in_blocks(reader.action, heads["z"], heads["q"])
+            of_actions = tuple(x.unsqueeze(1) for x in of_taken)
             if self.num_actions > 1:
-                steps = torch.arange(1, self.num_actions, device=actions.device)
-                others = (taken + steps) % self.num_actions
-                rest = self._read_actions(cell, gates, others, read)
-                reading = tree.map(lambda a, b: torch.cat([a, b], 1), reading, rest)
-            reading = _to_action_order(reading, taken, self.num_actions)
-        return _shaped(Unroll(predictions, reading), time_batch)
+                turns = torch.arange(1, self.num_actions, device=actions.device)
+                others = (taken + turns) % self.num_actions
+                of_others = self._read_actions(cell, gates, others, reader)
+                of_actions = _cat(of_actions, of_others, dim=1)
+            of_actions = _to_action_order(of_actions, taken, self.num_actions)
+            of_actions = _cat(of_actions, self._read_every_action(last, reader))
+            of_states = _in_blocks(reader.state, y)
+            of_states = _cat(of_states, reader.state(self.flat_heads["y"](last)))
+        reading = _reading(of_states, of_actions, num_steps)
+        return Unroll(Predictions(**bootstrapped, **learnt), reading)
 
-    def read_all(self, observations: Tensor, read: Reader) -> Unroll:
-        """The rule's reading of every action, and logits and y: what is asked of a target network.
+    def read_all(self, observations: Tensor, reader: Reader) -> Unroll:
+        """Logits, and the rule's reading of every state and action: all that a target network is for.
 
         ``aux_pi`` and whatever else nobody reads is not computed.
         """
-        time_batch = observations.shape[:2]
-        embedding, out = self._flat_pass(observations)
+        num_steps = len(observations)
+        embedding = self.torso(observations.flatten(0, 1))
+        logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
+        of_states = _in_blocks(lambda x: reader.state(self.flat_heads["y"](x)), embedding)
+        of_actions = self._read_every_action(embedding, reader)
+        return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
+
+    def validate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
+        assert self.action_model is not None
+        shape = actions.shape
+        embedding = self.torso(observations.flatten(0, 1))
+        logits = self.flat_heads["logits"](embedding).unflatten(0, shape)
+        y = self.flat_heads["y"](embedding).unflatten(0, shape)
+        state = self.action_model.root_state(embedding[: actions[:-1].numel()])
+        hidden = self.action_model.transition(*state, actions[:-1].reshape(-1, 1)).squeeze(1)
+        return logits, y, self.action_model.heads["z"](hidden).unflatten(0, (-1, shape[1]))
+
+    def _read_every_action(self, embedding: Tensor, reader: Reader) -> tuple[Tensor, ...]:
+        """The rule's reading of all actions in their order. [N, D] -> [N, A, ...] each"""
         assert self.action_model is not None
         cell, gates = self.action_model.root_state(embedding)
-        every_action = self._every_action(len(embedding), embedding.device)
-        reading = self._read_actions(cell, gates, every_action, read)
-        return _shaped(Unroll(Predictions(**out), reading), time_batch)
-
-    def _flat_pass(self, observations: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Embedding [N, D] and flat heads of a rollout's observations."""
-        embedding = self.torso(observations.flatten(0, 1))
-        return embedding, {name: head(embedding) for name, head in self.flat_heads.items()}
+        actions = self._every_action(len(embedding), embedding.device)
+        return self._read_actions(cell, gates, actions, reader)
 
     def _read_actions(
-        self, cell: Tensor, gates: Tensor, actions: Tensor, read: Reader
-    ) -> ActionReading:
-        """Read z and q of ``actions`` [N, M] in blocks of rows, never holding all of them."""
-        assert self.action_model is not None
-        num_actions = actions.shape[1]
-        block = max(1, ROWS_PER_BLOCK // num_actions)
-        readings = []
-        for inputs in zip(cell.split(block), gates.split(block), actions.split(block), strict=True):
-            hidden = self.action_model.transition(*inputs).flatten(0, 1)
-            z = self.action_model.heads["z"](hidden)
-            q = self.action_model.heads["q"](hidden)
-            readings.append(read(z, q))
-        reading = tree.map(lambda *xs: torch.cat(xs), *readings)
-        return tree.map(lambda x: x.unflatten(0, (-1, num_actions)), reading)
+        self, cell: Tensor, gates: Tensor, actions: Tensor, reader: Reader
+    ) -> tuple[Tensor, ...]:
+        """Read z and q of ``actions`` [N, M], never holding all of them. -> [N, M, ...] each"""
+        model, num_actions = self.action_model, actions.shape[1]
+        assert model is not None
+
+        def read(cell: Tensor, gates: Tensor, actions: Tensor) -> tuple[Tensor, ...]:
+            hidden = model.transition(cell, gates, actions).flatten(0, 1)
+            readings = reader.action(model.heads["z"](hidden), model.heads["q"](hidden))
+            return tuple(x.unflatten(0, (-1, num_actions)) for x in readings)
+
+        return _in_blocks(read, cell, gates, actions, rows=max(1, ROWS_PER_BLOCK // num_actions))
 
     def _every_action(self, num_rows: int, device: torch.device) -> Tensor:
         return torch.arange(self.num_actions, device=device).expand(num_rows, -1)
@@ -161,17 +180,32 @@ def check_heads(net: nn.Module, required: Heads) -> None:
                 )
 
 
-def _shaped(unrolled, time_batch: torch.Size):
-    """Rows [N, ...] back to [T, B, ...]."""
-    return tree.map(lambda x: x.unflatten(0, tuple(time_batch)), unrolled)
+def _in_blocks(
+    fn: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, rows: int = ROWS_PER_BLOCK
+) -> tuple[Tensor, ...]:
+    """Apply ``fn`` to blocks of rows and join what it returns."""
+    blocks = [fn(*block) for block in zip(*(x.split(rows) for x in inputs), strict=True)]
+    return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))
 
 
-def _to_action_order(reading: ActionReading, taken: Tensor, num_actions: int) -> ActionReading:
-    """From taken-first cyclic order to the actions' own. ``taken`` [N, 1]"""
+def _cat(first: tuple[Tensor, ...], second: tuple[Tensor, ...], dim: int = 0) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(pair, dim) for pair in zip(first, second, strict=True))
+
+
+def _reading(
+    of_states: tuple[Tensor, ...], of_actions: tuple[Tensor, ...], num_steps: int
+) -> Reading:
+    """Rows [N, ...] as [T, B, ...]."""
+    return Reading(*(x.unflatten(0, (num_steps, -1)) for x in (*of_states, *of_actions)))
+
+
+def _to_action_order(
+    readings: tuple[Tensor, ...], taken: Tensor, num_actions: int
+) -> tuple[Tensor, ...]:
+    """From taken-first cyclic order [N, A, ...] to the actions' own. ``taken`` [N, 1]"""
     place = (torch.arange(num_actions, device=taken.device) - taken) % num_actions
 
     def reorder(x: Tensor) -> Tensor:
-        index = place.reshape(*place.shape, *(1,) * (x.dim() - 2)).expand_as(x)
-        return x.gather(1, index)
+        return x.gather(1, place.reshape(*place.shape, *(1,) * (x.dim() - 2)).expand_as(x))
 
-    return tree.map(reorder, reading)
+    return tuple(reorder(x) for x in readings)

@@ -39,12 +39,8 @@ class MLP(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.finish(self.layers[0](x))
-
-    def finish(self, x: Tensor) -> Tensor:
-        """All that follows the first layer."""
-        for layer in list(self.layers)[1:]:
-            x = layer(torch.relu(x))
+        for i, layer in enumerate(self.layers):
+            x = layer(torch.relu(x) if i else x)
         return x
 
 

@@ -52,8 +52,8 @@ class LSTM(nn.Module):
         keep = (~reset).to(x.dtype).unsqueeze(-1)
         state = self.zero_state(x.shape[1])
         outputs = []
-        for gates_t, keep_t in zip(projected.flip(0), keep.flip(0), strict=True):
+        for gates_t, keep_t in zip(projected.unbind()[::-1], keep.unbind()[::-1], strict=True):
             hidden, cell = state.hidden * keep_t, state.cell * keep_t
             state = lstm_step(gates_t + self.hidden_gates(hidden), cell)
             outputs.append(state.hidden)
-        return torch.stack(outputs).flip(0)
+        return torch.stack(outputs[::-1])

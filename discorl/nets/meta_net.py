@@ -16,7 +16,7 @@ from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
 from discorl.nets.meta_features import Embeddings, Experience, action_features, step_features
 from discorl.ops.moments import MeanFn
-from discorl.types import LSTMState
+from discorl.types import LSTMState, Params
 
 OUTPUT_INIT_STD = 0.3
 GATE_INIT_STD = 1.0
@@ -129,14 +129,6 @@ class MetaNet(nn.Module):
         """Call the method of that name (see ``AgentNet.forward``)."""
         return getattr(self, method)(*args, **kwargs)
 
-    def embed_y(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings of y [..., Y] for the trajectory network and for the lifetime LSTM."""
-        return _both(self.trajectory.y, self.lifetime.y, torch.softmax(y, -1))
-
-    def embed_z(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings of z [..., Y] for the trajectory network and for the lifetime LSTM."""
-        return _both(self.trajectory.z, self.lifetime.z, torch.softmax(z, -1))
-
     def targets(
         self,
         seen: Experience,
@@ -162,10 +154,29 @@ class MetaNet(nn.Module):
         return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn)
 
 
-def _both(first: MLP, second: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Two MLPs on one input: their first layers, which are wide, as one product."""
-    a, b = first.layers[0], second.layers[0]
-    weight, bias = torch.cat([a.weight, b.weight]), torch.cat([a.bias, b.bias])
-    hidden = nn.functional.linear(x, weight, bias)
-    x_a, x_b = hidden.split([len(a.weight), len(b.weight)], -1)
-    return first.finish(x_a), second.finish(x_b)
+class PairedMLP:
+    """Two MLPs on one input, the softmax of logits; their wide first layers are one product."""
+
+    def __init__(self, params: Params, first: str, second: str) -> None:
+        self._layers = [
+            [(params[f"{name}.{i}.weight"], params[f"{name}.{i}.bias"]) for i in _layers(params, name)]
+            for name in (f"{first}.layers", f"{second}.layers")
+        ]
+        (weight_a, bias_a), (weight_b, bias_b) = (layers[0] for layers in self._layers)
+        self._sizes = [len(weight_a), len(weight_b)]
+        self._weight = torch.cat([weight_a, weight_b])
+        self._bias = torch.cat([bias_a, bias_b])
+
+    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = nn.functional.linear(torch.softmax(logits, -1), self._weight, self._bias)
+        outputs = []
+        for x, layers in zip(hidden.split(self._sizes, -1), self._layers, strict=True):
+            for weight, bias in layers[1:]:
+                x = nn.functional.linear(torch.relu(x), weight, bias)
+            outputs.append(x)
+        return outputs[0], outputs[1]
+
+
+def _layers(params: Params, prefix: str) -> range:
+    """The numbers of the layers below ``prefix``."""
+    return range(sum(k.startswith(f"{prefix}.") and k.endswith(".weight") for k in params))

@@ -69,11 +69,3 @@ def two_hot_position(x: Tensor, num_bins: int, max_abs: float) -> tuple[Tensor, 
     # On a bin exactly, the reference's floor and ceiling agree and all weight stays there.
     weight_lower = torch.where(position == lower, torch.ones_like(x), weight_lower)
     return lower.long(), 1 - weight_lower
-
-
-def two_hot_cross_entropy(logits: Tensor, x: Tensor, max_abs: float) -> Tensor:
-    """-sum two_hot(x) log_softmax(logits). ``logits`` [..., K], ``x`` [...] -> [...]"""
-    lower, weight_upper = two_hot_position(x, logits.shape[-1], max_abs)
-    at_lower = logits.gather(-1, lower.unsqueeze(-1)).squeeze(-1)
-    at_upper = logits.gather(-1, lower.unsqueeze(-1) + 1).squeeze(-1)
-    return torch.logsumexp(logits, -1) - torch.lerp(at_lower, at_upper, weight_upper)

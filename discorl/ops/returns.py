@@ -47,7 +47,7 @@ def _backward_sum(fixed: Tensor, carry: Tensor) -> Tensor:
     """s[t] = fixed[t] + carry[t] s[t+1], from the end; ``carry`` is one shorter than ``fixed``."""
     total = fixed[-1]
     sums = [total]
-    for fixed_t, carry_t in zip(fixed[:-1].flip(0), carry.flip(0), strict=True):
+    for fixed_t, carry_t in zip(fixed[:-1].unbind()[::-1], carry.unbind()[::-1], strict=True):
         total = torch.addcmul(fixed_t, carry_t, total)
         sums.append(total)
-    return torch.stack(sums).flip(0)
+    return torch.stack(sums[::-1])

@@ -8,9 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from discorl.nets.agent_net import Reader
 from discorl.ops.moments import MeanFn
-from discorl.types import Heads, Params, Predictions, Rollout, RuleState, Targets, Unroll
+from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
 
 UnrollTarget = Callable[[Params, Reader], Unroll]
 """Runs the agent's network with other parameters over the rollout, and has it read."""

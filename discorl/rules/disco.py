@@ -9,20 +9,20 @@ from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
-from discorl.nets.agent_net import Reader
 from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
-from discorl.nets.meta_net import MetaNet, MetaNetSizes
+from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
 from discorl.ops.categorical import entropy, kl_divergence
+from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.base import UnrollTarget
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
-    ActionReading,
     Heads,
     LSTMState,
     Params,
     Predictions,
+    Reader,
     Rollout,
     RuleState,
     Targets,
@@ -82,11 +82,13 @@ class DiscoRule:
         )
 
     def reader(self, rule_params: Params) -> Reader:
-        def read(z: Tensor, q: Tensor) -> ActionReading:
-            embeddings = functional_call(self.net, rule_params, (z,), {"method": "embed_z"})
-            return ActionReading(*embeddings, q_value=self.value_head.value(q.detach()))
+        embed_y = PairedMLP(rule_params, "trajectory.y", "lifetime.y")
+        embed_z = PairedMLP(rule_params, "trajectory.z", "lifetime.z")
 
-        return read
+        def read_action(z: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return *embed_z(z), self.value_head.value(q.detach())
+
+        return Reader(embed_y, read_action)
 
     def targets(
         self,
@@ -101,20 +103,15 @@ class DiscoRule:
         assert state.target_params is not None and state.lifetime_rnn is not None
         target = unroll_target(state.target_params, self.reader(rule_params))
         assert unroll.reading is not None and target.reading is not None
-        online, logits = unroll.reading, unroll.predictions.logits
+        online, of_target, logits = unroll.reading, target.reading, unroll.predictions.logits
         target_logits = target.predictions.logits
 
         values, state = estimate_action_values(
-            online.q_value, target.reading.q_value, logits, rollout, state, self.returns, across
+            online.q_value, of_target.q_value, logits, rollout, state, self.returns, across
         )
-        y, y_lifetime = self._embed_y(rule_params, unroll)
-        target_y, target_y_lifetime = self._embed_y(rule_params, target)
-        embeddings = Embeddings(y, target_y, online.z_embedding, target.reading.z_embedding)
+        embeddings = Embeddings(online.y, of_target.y, online.z, of_target.z)
         lifetime_embeddings = Embeddings(
-            y_lifetime,
-            target_y_lifetime,
-            online.z_lifetime_embedding,
-            target.reading.z_lifetime_embedding,
+            online.y_lifetime, of_target.y_lifetime, online.z_lifetime, of_target.z_lifetime
         )
         out = functional_call(
             self.net,
@@ -153,13 +150,13 @@ class DiscoRule:
         assert targets.pi is not None and targets.y is not None and targets.z is not None
         assert targets.values.q_target is not None
 
-        pi_loss = kl_divergence(targets.pi, p.logits[:-1])
-        y_loss = kl_divergence(targets.y, p.y[:-1])
-        z_loss = kl_divergence(targets.z, p.z_a[:-1])
+        pi_loss = kl_loss(targets.pi, p.logits[:-1])
+        y_loss = kl_loss(targets.y, p.y)
+        z_loss = kl_loss(targets.z, p.z_a)
         # The policy one step ahead; there is none after the end of an episode.
-        aux_pi_loss = kl_divergence(p.logits[1:].detach(), p.aux_pi_a[:-1])
+        aux_pi_loss = kl_loss(p.logits[1:].detach(), p.aux_pi_a)
         aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
-        q_loss = self.value_head.loss(p.q_a[:-1], targets.values.q_target)
+        q_loss = self.value_head.loss(p.q_a, targets.values.q_target)
 
         total = (
             w.pi * pi_loss
@@ -183,14 +180,14 @@ class DiscoRule:
         means = {
             "logits": p.logits[:-1],
             "entropy": entropy(p.logits[:-1]),
-            "y_entropy": entropy(p.y[:-1]),
-            "z_entropy": entropy(p.z_a[:-1]),
-            "aux_pi_entropy": entropy(p.aux_pi_a[:-1]),
+            "y_entropy": entropy(p.y),
+            "z_entropy": entropy(p.z_a),
+            "aux_pi_entropy": entropy(p.aux_pi_a),
             "next_policy_entropy": entropy(p.logits[1:]),
             "pi_hat": targets.pi,
             "pi_hat_entropy": entropy(targets.pi),
             "target_kl": kl_divergence(targets.target_logits[:-1], targets.pi),
-            "y": p.y[:-1],
+            "y": p.y,
             "y_hat": targets.y,
             "z_hat": targets.z,
             "q_value": v.q_value,
@@ -199,8 +196,3 @@ class DiscoRule:
             "normalized_q_td": v.normalized_q_td,
         }
         return {name: x.mean() for name, x in means.items()}
-
-    def _embed_y(self, rule_params: Params, unroll: Unroll) -> tuple[Tensor, Tensor]:
-        return functional_call(
-            self.net, rule_params, (unroll.predictions.y,), {"method": "embed_y"}
-        )

@@ -210,8 +210,8 @@ def _read_array(
         raise DiscorlError(f"{path}: array {name} has a broken header: {e}") from None
     if dtype != np.dtype("<f4"):
         raise DiscorlError(f"{path}: array {name} has type {dtype}, but rules are float32")
-    if len(shape) > 3 or any(n < 0 for n in shape):
-        raise DiscorlError(f"{path}: array {name} has shape {list(shape)}")
+    if not 1 <= len(shape) <= 3 or min(shape) < 1:
+        raise DiscorlError(f"{path}: array {name} has shape {list(shape)}, which no rule has")
     payload = memoryview(data)[buffer.tell() :]
     if len(payload) != 4 * math.prod(shape):
         raise DiscorlError(

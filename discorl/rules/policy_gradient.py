@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from discorl.nets.agent_net import Reader
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.base import UnrollTarget
 from discorl.rules.values import ReturnSettings, estimate_values
-from discorl.types import Heads, Params, Predictions, Rollout, RuleState, Targets, Unroll
+from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
 
 
 @dataclass(frozen=True)

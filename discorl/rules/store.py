@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ DISCO103_URL = (
 )
 DISCO103_ENV = "DISCORL_DISCO103"
 FORMAT_VERSION = 1
+MAX_BINS = 100_000
+MAX_SETTING = 1e9
 
 
 @dataclass(frozen=True)
@@ -153,18 +154,28 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, cls in groups.items():
         if key in comment:
-            settings[key] = cls(**_checked_numbers(comment[key]))
+            settings[key] = cls(**_checked_fields(comment[key], dataclasses.asdict(cls())))
     if "target_rate" in comment:
-        settings |= _checked_numbers({"target_rate": comment["target_rate"]})
+        default = {"target_rate": DiscoRule.target_rate}
+        settings |= _checked_fields({"target_rate": comment["target_rate"]}, default)
+    if not isinstance(comment.get("provenance", {}), dict):
+        raise ValueError("the provenance is not a group of notes")
     return settings
 
 
-def _checked_numbers(fields: Any) -> dict[str, Any]:
-    """Only finite numbers, flags and None are settings."""
+def _checked_fields(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Settings of the kinds that the defaults have: flags, finite numbers, a number of bins."""
     if not isinstance(fields, dict):
         raise ValueError(f"{fields!r} is not a group of settings")
     for name, value in fields.items():
-        is_number = isinstance(value, (int, float)) and math.isfinite(value)
-        if not (value is None or is_number):
-            raise ValueError(f"{name} is {value!r}")
+        if name not in defaults:
+            raise ValueError(f"no setting is called {name}")
+        if name == "num_bins":
+            is_sound = value is None or (type(value) is int and 2 <= value <= MAX_BINS)
+        elif isinstance(defaults[name], bool):
+            is_sound = isinstance(value, bool)
+        else:
+            is_sound = type(value) in (int, float) and abs(value) < MAX_SETTING
+        if not is_sound:
+            raise ValueError(f"{name} is {value!r:.40}")
     return fields

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from discorl.ops import categorical, moments, returns, squash
+from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn
 from discorl.types import Rollout, RuleState, Values
 
@@ -43,7 +43,7 @@ class ValueHead:
         if self.squashed:
             target = squash.signed_hyperbolic(target)
         if self.num_bins:
-            return categorical.two_hot_cross_entropy(output, target, self.max_abs)
+            return losses.two_hot_loss(output, target, self.max_abs)
         return 0.5 * (output.squeeze(-1) - target).square()
 
 
