@@ -1,8 +1,8 @@
 """The conversation between the benchmark and its workers: JSON lines on stdin and stdout.
 
-A worker announces what it can do, then times one job at a time when asked. Several workers are
-alive together and asked in turn, so that all of them see the same noise of the machine. This file
-is also imported by peers in virtual environments of their own: standard library only.
+A worker announces what it can do, then times one piece of work at a time when asked. Several
+workers are alive together and asked in turn, so that all of them see the same noise of the
+machine. Peers import this file in virtual environments of their own: standard library only.
 """
 
 from __future__ import annotations
@@ -13,40 +13,87 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 
-Job = Callable[[], object]
-"""Does the work once and returns only when it is finished."""
+# The work, alike for everyone: Catch with Disco103 as in the reference's evaluation notebook.
+T, B, NUM_ENVS, CAPACITY, LEARNING_RATE = 29, 64, 2, 1024, 1e-2
+ROWS, COLUMNS = 8, 8
+ENV_BATCH, ENV_STEPS = 1024, 100
+
+NUM_WARM_UPS = 3
 
 
-def serve(jobs: dict[str, Callable[[], Job]], facts: dict[str, object]) -> None:
-    """Answer requests until stdin closes. A job is prepared, compiled and warmed up once, when first asked for."""
+@dataclass
+class Job:
+    """Work made ready. ``run`` does it once and returns only when it is finished."""
+
+    run: Callable[[], object]
+    figures: dict[str, float] = field(default_factory=dict)
+    """What there is to say about it besides its time, e.g. bytes."""
+
+
+def serve(work: dict[str, Callable[..., Job]], facts: dict[str, object]) -> None:
+    """Answer requests until stdin closes.
+
+    Work is made ready, compiled and warmed up once, when first asked for. Before each series of
+    timings it runs once untimed, since the other workers have had the caches meanwhile.
+    """
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # whatever libraries print must not mix with the replies
     ready: dict[str, Job] = {}
+    rest_bytes: dict[str, int] = {}
+
+    def answer(name: str, options: dict[str, int], repeats: int) -> dict[str, object]:
+        key = json.dumps([name, options])
+        if key not in ready:
+            ready[key] = work[name](**options)
+            rest_bytes[key] = resident_memory()
+            for _ in range(NUM_WARM_UPS):
+                ready[key].run()
+        job, seconds = ready[key], []
+        if repeats:
+            job.run()
+        for _ in range(repeats):
+            start = time.perf_counter()
+            job.run()
+            seconds.append(time.perf_counter() - start)
+        return {
+            "seconds": seconds,
+            "figures": job.figures,
+            "rest_bytes": rest_bytes[key],
+            "peak_bytes": peak_memory(),
+        }
 
     def reply(content: dict[str, object]) -> None:
         replies.write(json.dumps(content) + "\n")
         replies.flush()
 
-    reply({"jobs": list(jobs), "facts": facts})
+    reply({"work": list(work), "facts": facts, "start_bytes": peak_memory()})
     for line in sys.stdin:
-        request = json.loads(line)
-        name, repeats = request["job"], request["repeats"]
         try:
-            if name not in ready:
-                ready[name] = jobs[name]()
-                for _ in range(3):
-                    ready[name]()
-            seconds = []
-            for _ in range(repeats):
-                start = time.perf_counter()
-                ready[name]()
-                seconds.append(time.perf_counter() - start)
-            reply({"seconds": seconds, "peak_bytes": peak_memory()})
+            reply(answer(**json.loads(line)))
         except Exception as e:
             reply({"error": f"{type(e).__name__}: {e}"})
 
 
 def peak_memory() -> int:
     """Largest resident size of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not ru_maxrss where it can be helped: a process starts with that of its parent.
+    own = _status("VmHWM")
+    return own or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_memory() -> int:
+    """Resident size of this process now, in bytes; 0 where the system does not tell."""
+    return _status("VmRSS")
+
+
+def _status(field_name: str) -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    for line in status.read_text().splitlines():
+        if line.startswith(field_name):
+            return int(line.split()[1]) * 1024
+    return 0

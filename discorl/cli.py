@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import tyro
 from rich.console import Console
 
 from discorl import __version__
 from discorl.errors import DiscorlError
+
+T = TypeVar("T")
 
 USAGE = """\
 discorl: train RL agents with a learned update rule.
@@ -69,7 +74,7 @@ def _train(args: list[str]) -> int:
     task = "catch"
     if args and not args[0].startswith("-"):
         task, args = args[0], args[1:]
-    config = tyro.cli(
+    config = _parse(
         TrainConfig,
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
@@ -77,6 +82,21 @@ def _train(args: list[str]) -> int:
         args=args,
     )
     return 130 if train(config).interrupted else 0
+
+
+def _parse(cls: type[T], **kwargs: Any) -> T:
+    """``tyro.cli``, but an error of ours stays one: tyro would draw a box around it and exit."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(cls, **kwargs)
+    except SystemExit as stop:
+        cause: BaseException | None = stop
+        while (cause := cause.__context__) is not None:
+            if isinstance(cause, DiscorlError):
+                raise cause from None
+        sys.stderr.write(said.getvalue())
+        raise
 
 
 def _envs(args: list[str]) -> int:

@@ -1,6 +1,6 @@
 """Gradient transforms: pairs of pure functions ``init`` and ``update``, composed by ``chain``.
 
-They work on parameters by name and never in place, so that a meta-gradient can pass through.
+They work on parameters by name and never change their inputs, so that a meta-gradient can pass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Transform(NamedTuple):
 class AdamState(NamedTuple):
     """Number of updates, first and second moment."""
 
-    count: Tensor
+    num_updates: Tensor
     mu: Params
     nu: Params
 
@@ -50,7 +50,7 @@ def chain(*transforms: Transform) -> Transform:
 
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Transform:
-    """Adam's rescaling. The second moment is a constant for meta-gradients, which keeps them finite."""
+    """Adam's rescaling; the second moment is a constant for meta-gradients, so they stay finite."""
 
     def init(params: Params) -> AdamState:
         device = next(iter(params.values())).device
@@ -59,15 +59,15 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Tran
 
     def update(updates: Params, state: AdamState, params: Params) -> tuple[Params, AdamState]:
         del params
-        count = state.count + 1
-        mu = {k: torch.lerp(g, state.mu[k], b1) for k, g in updates.items()}
-        nu = {
-            k: torch.lerp(g.detach().square(), state.nu[k].detach(), b2)
-            for k, g in updates.items()
-        }
-        mu_scale = 1 / (1 - b1**count)
-        nu_scale = 1 / (1 - b2**count)
-        scaled = {k: m * mu_scale / ((nu[k] * nu_scale).sqrt() + eps) for k, m in mu.items()}
+        count = state.num_updates + 1
+        mu_debias, nu_debias = 1 - b1**count, 1 - b2**count
+        scaled, mu, nu = {}, {}, {}
+        for k, g in updates.items():
+            constant = g.detach()
+            mu[k] = torch.lerp(g, state.mu[k], b1)
+            nu[k] = (state.nu[k].detach() * b2).addcmul_(constant, constant, value=1 - b2)
+            denominator = (nu[k] / nu_debias).sqrt_().add_(eps).mul_(mu_debias)
+            scaled[k] = mu[k] / denominator
         return scaled, AdamState(count, mu, nu)
 
     return Transform(init, update)

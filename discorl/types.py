@@ -26,7 +26,7 @@ class EnvSpec:
     observation_shape: tuple[int, ...]
     num_actions: int
     success_return: float | None = None
-    """Episodes that return at least this much count as a success; None if there is no such thing."""
+    """Episodes that return at least this much are successes; None if there is no such thing."""
     success_name: str = "success rate"
 
 
@@ -72,7 +72,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class AgentOutput:
-    """Everything an agent's network says of a state; heads that the rule has no use for are None."""
+    """Everything an agent's network says of a state; heads that the rule does not need are None."""
 
     logits: Tensor  # [..., A]
     y: Tensor | None = None  # [..., Y]
@@ -114,10 +114,12 @@ class Reading:
 class Reader(NamedTuple):
     """How a rule reads the agent's output. Rows are states, or (state, action) pairs."""
 
-    state: Callable[[Tensor], tuple[Tensor, Tensor]]
-    """y [R, Y] -> its two embeddings."""
-    action: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    """z [R, Y] and q [R, K] -> z's two embeddings and the value of q."""
+    y: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """y [R, Y] -> its two embeddings, [R, E] and [R, E']."""
+    z: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """z [R, Y] -> its two embeddings."""
+    q: Callable[[Tensor], Tensor]
+    """q [R, K] -> its value [R]."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
 from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet
@@ -59,10 +58,10 @@ class Settings:
 
     disco_learning_rate: float = 3e-3
     actor_critic_learning_rate: float = 5e-3
-    returns: ReturnSettings = ReturnSettings(discount=0.997, lambda_=0.95)
+    returns: ReturnSettings = field(default_factory=lambda: ReturnSettings(0.997, 0.95))
     entropy_cost: float = 0.01  # of the policy gradient
     value_learning_rate: float = 1e-3  # of the meta-value function
-    value_returns: ReturnSettings = ReturnSettings(discount=0.99, lambda_=0.96)
+    value_returns: ReturnSettings = field(default_factory=lambda: ReturnSettings(0.99, 0.96))
 
 
 SETTINGS = Settings()
@@ -137,7 +136,9 @@ def load(path: Path) -> Arrays:
 
 def group(arrays: Arrays, prefix: str) -> Arrays:
     """The arrays below ``prefix/``."""
-    return {k.removeprefix(f"{prefix}/"): v for k, v in arrays.items() if k.startswith(f"{prefix}/")}
+    return {
+        k.removeprefix(f"{prefix}/"): v for k, v in arrays.items() if k.startswith(f"{prefix}/")
+    }
 
 
 def count(arrays: Arrays, prefix: str) -> int:
@@ -167,7 +168,7 @@ def moments_of(arrays: Arrays) -> Moments:
 
 
 def unit_bins(num_bins: int) -> ValueHead:
-    """Categorical value with bins one apart, as in every file: 21 on [-10, 10], 601 on [-300, 300]."""
+    """A categorical value with bins one apart: 21 on [-10, 10], 601 on [-300, 300]."""
     return ValueHead(num_bins=num_bins, max_abs=(num_bins - 1) / 2)
 
 
@@ -298,9 +299,9 @@ def replay_value_estimation(arrays: Arrays, report: Report) -> None:
 
     state = fresh
     for i in range(count(arrays, "retrace")):
-        q_values = (head.value(given[name] * 2**i) for name in ("q", "target_q"))
+        q_value, target_q_value = (head.value(given[name] * 2**i) for name in ("q", "target_q"))
         values, state = estimate_action_values(
-            *q_values, logits, rollout, state, SETTINGS.returns, lambda x: x
+            q_value, target_q_value, logits, rollout, state, SETTINGS.returns, lambda x: x
         )
         compare(f"retrace_{i}", values, state)
 
@@ -436,7 +437,9 @@ def check_rule_state(
                 value = getattr(want, part).numpy()
                 report.check(f"{name}/{part}", getattr(got, part), value, tolerances.values, limit)
     for part, want in group(arrays, f"meta_rnn_{step}/lstm/meta_rnn_state").items():
-        report.check(f"lifetime_rnn/{part}", getattr(state.lifetime_rnn, part), want, tolerances.values)
+        report.check(
+            f"lifetime_rnn/{part}", getattr(state.lifetime_rnn, part), want, tolerances.values
+        )
 
 
 def disco_targets(targets: Targets) -> dict[str, Tensor | None]:
@@ -574,7 +577,9 @@ def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
     v_params = value_params(group(arrays, "value_params_0"))
     layers = [p for name, p in v_params.items() if name.endswith("bias") and "torso" in name]
     num_inputs = v_params["torso.mlp.layers.0.weight"].shape[1]
-    torso = MLPTorso(num_inputs, [len(v_params[f"torso.mlp.layers.{i}.bias"]) for i in range(len(layers))])
+    torso = MLPTorso(
+        num_inputs, [len(v_params[f"torso.mlp.layers.{i}.bias"]) for i in range(len(layers))]
+    )
     meta_value = MetaValue(
         ValueNet(torso, torso.embedding_size),
         adam_clip(SETTINGS.value_learning_rate),
@@ -584,7 +589,8 @@ def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
     fresh = RuleState(moments.init_moments(), moments.init_moments())
     v_start = MetaValueState(v_params, meta_value.optimiser.init(v_params), fresh)
     rollouts = [
-        rollout_of(group(arrays, f"train_rollout_{i}")) for i in range(count(arrays, "train_rollout"))
+        rollout_of(group(arrays, f"train_rollout_{i}"))
+        for i in range(count(arrays, "train_rollout"))
     ]
     valid = rollout_of(group(arrays, "valid_rollout"))
     window = Window(agent, meta_value, ObjectiveWeights())

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import torch
 
-sys.path[:0] = [os.environ["DISCORL_BENCHMARKS"]]
-
-from worker import Job, serve
-
+from benchmarks.flops import products_of, replay_products, square_product
+from benchmarks.worker import (
+    CAPACITY,
+    COLUMNS,
+    ENV_BATCH,
+    ENV_STEPS,
+    LEARNING_RATE,
+    NUM_ENVS,
+    ROWS,
+    B,
+    Job,
+    T,
+    serve,
+)
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
 from discorl.envs.catch import Catch
 from discorl.rules.store import load_rule
-from discorl.types import EnvSpec, Rollout
+from discorl.runs.memory import keep_freed_memory
+from discorl.types import AgentState, EnvSpec, Params, Rollout
 
-T, B, NUM_ENVS, CAPACITY = 29, 64, 2, 1024
 
-
-def make_agent(num_actions: int) -> tuple[Agent, dict, object]:
+def make_agent(num_actions: int) -> tuple[Agent, Params, AgentState]:
     loaded = load_rule("disco103")
-    net = mlp_agent_net(EnvSpec((8, 8), num_actions), loaded.rule)
-    agent = Agent(net, loaded.rule, adam_clip(1e-2))
+    net = mlp_agent_net(EnvSpec((ROWS, COLUMNS), num_actions), loaded.rule)
+    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE))
     return agent, loaded.params, agent.init_state(torch.Generator().manual_seed(0))
 
 
-def random_rollout(num_actions: int, batch: int = B, length: int = T) -> Rollout:
+def random_rollout(num_actions: int, batch: int, length: int) -> Rollout:
     g = torch.Generator().manual_seed(0)
     shape = (length, batch)
     return Rollout(
-        observations=torch.randn(*shape, 8, 8, generator=g),
+        observations=torch.randn(*shape, ROWS, COLUMNS, generator=g),
         actions=torch.randint(num_actions, shape, generator=g),
         rewards=torch.randn(shape, generator=g),
         discounts=(torch.rand(shape, generator=g) > 0.1).float(),
@@ -41,62 +47,99 @@ def random_rollout(num_actions: int, batch: int = B, length: int = T) -> Rollout
     )
 
 
-def learn_job(num_actions: int):
-    def prepare() -> Job:
-        agent, rule_params, state = make_agent(num_actions)
-        rollout = random_rollout(num_actions)
-        loop = {"state": state}
-
-        def step() -> None:
-            loop["state"], _ = update_agent(agent, rule_params, loop["state"], rollout)
-
-        return step
-
-    return prepare
-
-
-def train_job() -> Job:
-    agent, rule_params, state = make_agent(3)
-    rng = torch.Generator().manual_seed(0)
-    env, replay = Catch(NUM_ENVS), Replay(CAPACITY)
-    env_state, timestep = env.reset(rng)
-    loop = {"state": state, "env_state": env_state, "timestep": timestep}
+def learn(num_actions: int = 3, batch: int = B, length: int = T) -> Job:
+    """One update on a rollout that stays the same."""
+    agent, rule_params, state = make_agent(num_actions)
+    rollout = random_rollout(num_actions, batch, length)
 
     def step() -> None:
-        rollout, loop["env_state"], loop["timestep"] = collect_rollout(
-            agent.net, loop["state"].params, env, loop["env_state"], loop["timestep"], T, rng
+        nonlocal state
+        state, _ = update_agent(agent, rule_params, state, rollout)
+
+    return Job(step)
+
+
+def train() -> Job:
+    """Act, remember, sample, learn."""
+    agent, rule_params, state = make_agent(3)
+    rng = torch.Generator().manual_seed(0)
+    env, replay = Catch(NUM_ENVS, ROWS, COLUMNS), Replay(CAPACITY)
+    env_state, timestep = env.reset(rng)
+
+    def step() -> None:
+        nonlocal state, env_state, timestep
+        rollout, env_state, timestep = collect_rollout(
+            agent.net, state.params, env, env_state, timestep, T, rng
         )
         replay.add(rollout)
         if len(replay) >= B:
-            batch = replay.sample(B, rng)
-            loop["state"], _ = update_agent(agent, rule_params, loop["state"], batch)
+            state, _ = update_agent(agent, rule_params, state, replay.sample(B, rng))
 
     while len(replay) < B:
         step()
-    return step
+    return Job(step)
 
 
-def env_job(num_envs: int = 1024, num_steps: int = 100) -> Job:
+def act(num_envs: int = NUM_ENVS) -> Job:
+    """A rollout, without learning."""
+    agent, _, state = make_agent(3)
     rng = torch.Generator().manual_seed(0)
-    env = Catch(num_envs)
+    env = Catch(num_envs, ROWS, COLUMNS)
+    env_state, timestep = env.reset(rng)
+    return Job(lambda: collect_rollout(agent.net, state.params, env, env_state, timestep, T, rng))
+
+
+def env_steps() -> Job:
+    """Many environments at once under random actions; nobody acts or learns."""
+    rng = torch.Generator().manual_seed(0)
+    env = Catch(ENV_BATCH, ROWS, COLUMNS)
     start, _ = env.reset(rng)
-    actions = torch.randint(3, (num_steps, num_envs), generator=rng)
+    actions = torch.randint(3, (ENV_STEPS, ENV_BATCH), generator=rng)
 
     def unroll() -> None:
         state = start
         for action in actions:
             state, _ = env.step(state, action, rng)
 
-    return unroll
+    return Job(torch.inference_mode()(unroll))
+
+
+def replay_sample() -> Job:
+    """A batch from a full replay."""
+    rng, replay = torch.Generator().manual_seed(0), Replay(CAPACITY)
+    rollout = random_rollout(3, CAPACITY, T)
+    replay.add(rollout)
+    fields = (
+        rollout.observations,
+        rollout.actions.int(),
+        rollout.rewards,
+        rollout.discounts,
+        rollout.behaviour_logits,
+    )
+    needed = sum(x.numel() * x.element_size() for x in fields)
+    transitions = CAPACITY * T
+    figures = {
+        "bytes_per_transition": replay.num_bytes / transitions,
+        "needed_bytes_per_transition": needed / transitions,
+    }
+    return Job(lambda: replay.sample(B, rng), figures)
+
+
+def matmul() -> Job:
+    """The matrix products of one training step, alone."""
+    flops, products = products_of(train().run)
+    return Job(replay_products(products), {"flop": flops})
+
+
+def matmul_square(size: int = 2048) -> Job:
+    """One large square product, which the machine does best."""
+    return Job(square_product(size), {"flop": 2 * size**3})
 
 
 if __name__ == "__main__":
+    keep_freed_memory()  # as every run of discorl does
+    work = (train, learn, act, env_steps, replay_sample, matmul, matmul_square)
     serve(
-        {
-            "train_step": train_job,
-            "learn_3": learn_job(3),
-            "learn_18": learn_job(18),
-            "env_steps": env_job,
-        },
-        {"implementation": "discorl", "torch": torch.__version__},
+        {w.__name__: w for w in work},
+        {"torch": torch.__version__, "threads": torch.get_num_threads()},
     )

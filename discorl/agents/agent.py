@@ -29,13 +29,17 @@ class Agent:
         num_actions = getattr(self.net, "num_actions", 0)
         check_heads(self.net, self.rule.heads(num_actions))
 
-    def init_state(self, generator: torch.Generator, device: torch.device | str = "cpu") -> AgentState:
+    def init_state(
+        self, generator: torch.Generator, device: torch.device | str = "cpu"
+    ) -> AgentState:
         """A newborn agent."""
         params = {k: p.to(device) for k, p in init_params(self.net, generator).items()}
         return AgentState(params, self.optimiser.init(params), self.rule.init_state(params))
 
 
-def adam_clip(learning_rate: float | optim.Schedule, max_abs_update: float = 1.0) -> optim.Transform:
+def adam_clip(
+    learning_rate: float | optim.Schedule, max_abs_update: float = 1.0
+) -> optim.Transform:
     """The reference's optimiser: Adam, **then** clip each element, then the learning rate."""
     return optim.chain(
         optim.scale_by_adam(),

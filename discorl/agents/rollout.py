@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from discorl.envs.base import Env
@@ -23,44 +23,35 @@ def collect_rollout(
     generator: torch.Generator,
 ) -> tuple[Rollout, Any, TimeStep]:
     """Act for ``num_steps``, beginning at ``timestep``; returns what comes next, to go on from."""
-    spec, device = env.spec, timestep.reward.device
-    shape = (num_steps, env.num_envs)
-    # Ordinary tensors, written to below: tensors born in inference mode could not be trained on.
-    rollout = Rollout(
-        observations=torch.empty(*shape, *spec.observation_shape, device=device),
-        actions=torch.empty(shape, dtype=torch.long, device=device),
-        rewards=torch.empty(shape, device=device),
-        discounts=torch.empty(shape, device=device),
-        behaviour_logits=torch.empty(*shape, spec.num_actions, device=device),
-    )
-    with torch.inference_mode():
+    steps: list[tuple[Tensor, ...]] = []
+
+    def act(net: Any) -> tuple[Any, TimeStep]:
+        state, now = env_state, timestep
+        shape = (num_steps, env.num_envs, env.spec.num_actions)
         # Gumbel noise makes argmax a sample; drawn for all steps at once.
-        uniform = torch.rand(*shape, spec.num_actions, generator=generator, device=device)
-        gumbel = -torch.log(-torch.log(uniform.clamp(min=1e-20)))
+        uniform = torch.rand(shape, generator=generator, device=now.reward.device)
+        gumbel = -torch.log(-torch.log(uniform.clamp_(min=1e-20)))
         for t in range(num_steps):
-            logits = functional_call(
-                net, params, (timestep.observation,), {"method": "policy"}, tie_weights=False
-            )
+            logits = net.policy(now.observation)
             actions = (logits + gumbel[t]).argmax(-1)
-            rollout.observations[t] = timestep.observation
-            rollout.actions[t] = actions
-            rollout.rewards[t] = timestep.reward
-            rollout.discounts[t] = timestep.discount
-            rollout.behaviour_logits[t] = logits
-            env_state, timestep = env.step(env_state, actions, generator)
+            steps.append((now.observation, actions, now.reward, now.discount, logits))
+            state, now = env.step(state, actions, generator)
+        return state, now
+
+    with torch.inference_mode():
+        env_state, timestep = functional_call(net, params, (act,), {"method": "bind"})
+    # Outside of inference mode, because tensors born in it could not be trained on.
+    rollout = Rollout(*(torch.stack(field) for field in zip(*steps, strict=True)))
     return rollout, env_state, timestep
 
 
 def check_rollout(rollout: Rollout) -> None:
     """Raise if the environment sent NaN or infinity, which would poison the agent for good."""
-    for name in ("observations", "rewards"):
-        finite = getattr(rollout, name).isfinite().flatten(2 if name == "observations" else 1)
+    for name, x in (("observations", rollout.observations), ("rewards", rollout.rewards)):
+        finite = x.isfinite()
         if not bool(finite.all()):
-            bad = (~rollout.observations.isfinite().flatten(2).all(-1)).any(0)
-            if name == "rewards":
-                bad = (~rollout.rewards.isfinite()).any(0)
-            index = int(bad.nonzero()[0])
+            per_env = finite.transpose(0, 1).flatten(1).all(1)
             raise DiscorlError(
-                f"environment {index} sent {name} that are NaN or infinite; fix the environment, "
-                "or wrap it to clip or replace them"
+                f"environment {int((~per_env).nonzero()[0])} sent {name} that are NaN or infinite; "
+                "fix the environment, or wrap it to clip or replace them"
             )

@@ -12,7 +12,15 @@ from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
-from discorl.types import AgentState, Params, Predictions, Reader, Rollout, Targets, Unroll, UpdateInfo
+from discorl.types import (
+    AgentState,
+    Params,
+    Predictions,
+    Rollout,
+    Targets,
+    Unroll,
+    UpdateInfo,
+)
 
 T = TypeVar("T")
 
@@ -37,21 +45,23 @@ def update_agent(
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
     params = _alias(state.params, differentiable)
+    reader = agent.rule.reader(rule_params)
     unroll: Unroll = functional_call(
         agent.net,
         params,
-        (rollout.observations, rollout.actions, agent.rule.reader(rule_params)),
+        (rollout.observations, rollout.actions, reader),
         {"method": "unroll", "differentiable": differentiable},
     )
     seen = unroll if differentiable else tree.detach(unroll)
-
-    def unroll_target(target_params: Params, reader: Reader) -> Unroll:
-        args = (rollout.observations, reader)
-        return functional_call(agent.net, target_params, args, {"method": "read_all"})
-
     with torch.set_grad_enabled(differentiable):
+        target = None
+        if state.rule.target_params is not None:
+            args = (rollout.observations, reader)
+            target = functional_call(
+                agent.net, state.rule.target_params, args, {"method": "read_all"}
+            )
         targets, rule_state = agent.rule.targets(
-            rule_params, state.rule, state.params, seen, rollout, unroll_target, across
+            rule_params, state.rule, state.params, seen, target, rollout, across
         )
     loss, losses, output_grads = _loss_and_output_grads(
         agent, unroll.predictions, targets, rollout, differentiable

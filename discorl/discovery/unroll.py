@@ -1,8 +1,8 @@
 """The gradient of the meta-loss through K updates of an agent, in two memory modes.
 
-``plain`` keeps the graph of all updates. ``recompute`` runs them without one, keeps the state before
-each, and goes back rebuilding the graph of one update at a time: the memory of one update, for the
-time of about one more pass. Both give the same gradient.
+``plain`` keeps the graph of all updates. ``recompute`` runs them without one, keeps the state
+before each, and goes back rebuilding the graph of one update at a time: the memory of one update,
+for the time of about one more pass. Both give the same gradient.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _recompute(
     cotangents = _gradients([policy_loss + regulariser], [None], leaf)
 
     params = {k: p.detach().requires_grad_() for k, p in rule_params.items()}
-    gradient = [torch.zeros_like(p) for p in params.values()]
+    gradient = {k: torch.zeros_like(p) for k, p in params.items()}
     for old, rollout in zip(reversed(before), reversed(train_rollouts), strict=True):
         leaf = _leaves_with_grad(old)
         new, info = update_agent(
@@ -134,14 +134,15 @@ def _recompute(
         regularised = target_regulariser(info.targets, window.weights) / num_updates
         outputs = [*tree.leaves(new), regularised]
         grads = _gradients(outputs, [*cotangents, None], (params, leaf))
-        gradient = [a + b for a, b in zip(gradient, grads[: len(params)], strict=True)]
+        for name, grad in zip(params, grads, strict=False):
+            gradient[name] = gradient[name] + grad
         cotangents = grads[len(params) :]
 
     return MetaGradient(
         loss=(policy_loss + regulariser + total).detach(),
         policy_loss=policy_loss.detach(),
         regulariser=(regulariser + total).detach(),
-        gradient=dict(zip(params, gradient, strict=True)),
+        gradient=gradient,
         state=state,
         value_state=value_state,
         values=values,
@@ -167,14 +168,14 @@ def _judge(
 
 
 def _leaves_with_grad(state: AgentState) -> AgentState:
-    """The state as a start to differentiate from. Counts and moments, which are scalars, are not."""
+    """The state as a start to differentiate from, but for the scalars: counts and moments."""
     return tree.map(lambda x: x.detach().requires_grad_(x.dim() > 0), state)
 
 
 def _gradients(
     outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], inputs: Any
-) -> list[Tensor | None]:
-    """Vector-Jacobian product, one entry for each tensor of ``inputs``; None where it has no grad."""
+) -> list[Tensor]:
+    """Vector-Jacobian product, one entry for each tensor of ``inputs``; 0 where it has no grad."""
     pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
     wanted = tree.leaves(inputs)
     grads = iter(
@@ -185,4 +186,4 @@ def _gradients(
             materialize_grads=True,
         )
     )
-    return [next(grads) if x.requires_grad else None for x in wanted]
+    return [next(grads) if x.requires_grad else torch.zeros_like(x) for x in wanted]

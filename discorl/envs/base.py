@@ -24,8 +24,6 @@ class Env(Protocol):
         """Begin. Rewards are 0 and discounts 1."""
         ...
 
-    def step(
-        self, state: Any, actions: Tensor, generator: torch.Generator
-    ) -> tuple[Any, TimeStep]:
+    def step(self, state: Any, actions: Tensor, generator: torch.Generator) -> tuple[Any, TimeStep]:
         """Take ``actions`` [B]; see ``TimeStep`` for what comes back at the end of an episode."""
         ...

@@ -30,13 +30,18 @@ class Catch:
         device: torch.device | str = "cpu",
     ) -> None:
         if rows < 2 or columns < 1:
-            raise DiscorlError(f"a Catch board needs 2 rows and 1 column or more, not {rows}x{columns}")
+            raise DiscorlError(
+                f"a Catch board needs 2 rows and 1 column or more, not {rows}x{columns}"
+            )
         if num_envs < 1:
             raise DiscorlError(f"num_envs must be at least 1, not {num_envs}")
         self.num_envs = num_envs
         self.rows = rows
         self.columns = columns
         self.device = torch.device(device)
+        # A board for each place of the ball and of the paddle; they never meet, see ``step``.
+        boards = torch.eye(rows * columns, device=self.device).unflatten(1, (rows, columns))
+        self._ball_boards, self._paddle_boards = boards, boards[-columns:]
         self.spec = EnvSpec(
             observation_shape=(rows, columns),
             num_actions=3,
@@ -74,8 +79,5 @@ class Catch:
 
     def _render(self, state: CatchState) -> Tensor:
         """1 where the ball and the paddle are. [B, rows, columns]"""
-        board = torch.zeros(self.num_envs, self.rows * self.columns, device=self.device)
-        ball = state.ball_row * self.columns + state.ball_column
-        paddle = (self.rows - 1) * self.columns + state.paddle
-        board.scatter_(1, torch.stack([ball, paddle], 1), 1.0)
-        return board.unflatten(1, (self.rows, self.columns))
+        ball = torch.add(state.ball_column, state.ball_row, alpha=self.columns)
+        return self._ball_boards[ball] + self._paddle_boards[state.paddle]

@@ -24,7 +24,7 @@ class GymnasiumEnv:
                 [lambda: gymnasium.make(env_id)] * num_envs,
                 autoreset_mode=AutoresetMode.SAME_STEP,
             )
-        except gymnasium.error.Error as e:
+        except (gymnasium.error.Error, ImportError) as e:
             raise DiscorlError(f"Gymnasium cannot make '{env_id}': {e}") from None
         self.num_envs = num_envs
         self.device = torch.device(device)
@@ -69,5 +69,5 @@ def _num_actions(env_id: str, space: gymnasium.Space) -> int:
             "Discrete ones: choose another environment or wrap its actions into a Discrete space"
         )
     if space.start != 0:
-        raise DiscorlError(f"'{env_id}' numbers its actions from {space.start}; they must start at 0")
+        raise DiscorlError(f"'{env_id}' numbers actions from {space.start}; they must start at 0")
     return int(space.n)

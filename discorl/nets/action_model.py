@@ -40,8 +40,14 @@ class ActionModel(nn.Module):
         return cell, self.lstm.hidden_gates(torch.tanh(cell))
 
     def transition(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
-        """The hidden state after each action. ``actions`` [N, M] -> [N, M, H]"""
-        # A one-hot input picks a column of the kernel; no product is needed.
-        kernel = self.lstm.gates.weight[:, : self.num_actions].T
-        action_gates = nn.functional.embedding(actions, kernel + self.lstm.gates.bias)
-        return lstm_step(gates.unsqueeze(1) + action_gates, cell.unsqueeze(1)).hidden
+        """The hidden state after an action. ``actions`` [N] -> [N, H]"""
+        one_hot = nn.functional.one_hot(actions, self.num_actions).to(cell.dtype)
+        return lstm_step(torch.addmm(gates, one_hot, self._action_gates()), cell).hidden
+
+    def transition_all(self, cell: Tensor, gates: Tensor) -> Tensor:
+        """The hidden state after each action. [N, A, H]"""
+        return lstm_step(gates.unsqueeze(1) + self._action_gates(), cell.unsqueeze(1)).hidden
+
+    def _action_gates(self) -> Tensor:
+        """What a one-hot action adds to the gates, bias included. [A, 4H]"""
+        return self.lstm.gates.weight[:, : self.num_actions].T + self.lstm.bias()

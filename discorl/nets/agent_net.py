@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from discorl.nets.linear import Linear
 from discorl.types import AgentOutput, Heads, Predictions, Reader, Reading, Unroll
 
 HEAD_INIT_STD = 0.01
-ROWS_PER_BLOCK = 384
+ROWS_PER_BLOCK = 2048
 """Rows of y, z and q that are worked through at a time, so that they stay in the cache."""
 
 
@@ -50,6 +51,10 @@ class AgentNet(nn.Module):
         """Call the method of that name."""
         return getattr(self, method)(*args, **kwargs)
 
+    def bind(self, fn: Callable[[AgentNet], Any]) -> Any:
+        """Call ``fn`` with this network: for many calls with the same parameters."""
+        return fn(self)
+
     def policy(self, observation: Tensor) -> Tensor:
         """Logits alone, for acting. [B, ...] -> [B, A]"""
         return self.flat_heads["logits"](self.torso(observation))
@@ -60,8 +65,7 @@ class AgentNet(nn.Module):
         out = {name: head(embedding) for name, head in self.flat_heads.items()}
         if self.action_model is not None:
             cell, gates = self.action_model.root_state(embedding)
-            every_action = self._every_action(len(embedding), embedding.device)
-            hidden = self.action_model.transition(cell, gates, every_action)
+            hidden = self.action_model.transition_all(cell, gates)
             out |= {name: head(hidden) for name, head in self.action_model.heads.items()}
         return AgentOutput(**out)
 
@@ -87,37 +91,29 @@ class AgentNet(nn.Module):
         trained, last = embedding.split([len(embedding) - batch, batch])
         y = self.flat_heads["y"](trained)
         cell, gates = self.action_model.root_state(trained)
-        taken = actions[:-1].reshape(-1, 1)
-        hidden = self.action_model.transition(cell, gates, taken).squeeze(1)
+        taken = actions[:-1].flatten()
+        hidden = self.action_model.transition(cell, gates, taken)
         heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
         by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
         learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
 
         with torch.set_grad_enabled(differentiable):
-            # The taken action comes first, then the others in cyclic order.
-            of_taken = _in_blocks(reader.action, heads["z"], heads["q"])
-            of_actions = tuple(x.unsqueeze(1) for x in of_taken)
-            if self.num_actions > 1:
-                turns = torch.arange(1, self.num_actions, device=actions.device)
-                others = (taken + turns) % self.num_actions
-                of_others = self._read_actions(cell, gates, others, reader)
-                of_actions = _cat(of_actions, of_others, dim=1)
-            of_actions = _to_action_order(of_actions, taken, self.num_actions)
+            of_taken = _in_blocks(lambda z, q: (*reader.z(z), reader.q(q)), heads["z"], heads["q"])
+            of_actions = self._read_others(cell, gates, taken, of_taken, reader)
             of_actions = _cat(of_actions, self._read_every_action(last, reader))
-            of_states = _in_blocks(reader.state, y)
-            of_states = _cat(of_states, reader.state(self.flat_heads["y"](last)))
+            of_states = _cat(_in_blocks(reader.y, y), reader.y(self.flat_heads["y"](last)))
         reading = _reading(of_states, of_actions, num_steps)
         return Unroll(Predictions(**bootstrapped, **learnt), reading)
 
     def read_all(self, observations: Tensor, reader: Reader) -> Unroll:
-        """Logits, and the rule's reading of every state and action: all that a target network is for.
+        """Logits, and the rule's reading of all states and actions: what a target network is for.
 
         ``aux_pi`` and whatever else nobody reads is not computed.
         """
         num_steps = len(observations)
         embedding = self.torso(observations.flatten(0, 1))
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
-        of_states = _in_blocks(lambda x: reader.state(self.flat_heads["y"](x)), embedding)
+        of_states = _in_blocks(lambda x: reader.y(self.flat_heads["y"](x)), embedding)
         of_actions = self._read_every_action(embedding, reader)
         return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
@@ -129,32 +125,48 @@ class AgentNet(nn.Module):
         logits = self.flat_heads["logits"](embedding).unflatten(0, shape)
         y = self.flat_heads["y"](embedding).unflatten(0, shape)
         state = self.action_model.root_state(embedding[: actions[:-1].numel()])
-        hidden = self.action_model.transition(*state, actions[:-1].reshape(-1, 1)).squeeze(1)
+        hidden = self.action_model.transition(*state, actions[:-1].flatten())
         return logits, y, self.action_model.heads["z"](hidden).unflatten(0, (-1, shape[1]))
 
     def _read_every_action(self, embedding: Tensor, reader: Reader) -> tuple[Tensor, ...]:
-        """The rule's reading of all actions in their order. [N, D] -> [N, A, ...] each"""
-        assert self.action_model is not None
-        cell, gates = self.action_model.root_state(embedding)
-        actions = self._every_action(len(embedding), embedding.device)
-        return self._read_actions(cell, gates, actions, reader)
+        """The rule's reading of all actions. [N, D] -> [N, A, ...] each"""
+        model = self.action_model
+        assert model is not None
 
-    def _read_actions(
-        self, cell: Tensor, gates: Tensor, actions: Tensor, reader: Reader
+        def read(cell: Tensor, gates: Tensor) -> tuple[Tensor, ...]:
+            readings = self._read(model.transition_all(cell, gates).flatten(0, 1), reader)
+            return tuple(x.unflatten(0, (-1, self.num_actions)) for x in readings)
+
+        rows = max(1, ROWS_PER_BLOCK // self.num_actions)
+        return _in_blocks(read, *model.root_state(embedding), rows=rows)
+
+    def _read_others(
+        self,
+        cell: Tensor,
+        gates: Tensor,
+        taken: Tensor,
+        of_taken: tuple[Tensor, ...],
+        reader: Reader,
     ) -> tuple[Tensor, ...]:
-        """Read z and q of ``actions`` [N, M], never holding all of them. -> [N, M, ...] each"""
-        model, num_actions = self.action_model, actions.shape[1]
+        """Add the reading of the other actions to that of the taken ones [N]. -> [N, A, ...]"""
+        model, num_actions = self.action_model, self.num_actions
         assert model is not None
 
         def read(cell: Tensor, gates: Tensor, actions: Tensor) -> tuple[Tensor, ...]:
-            hidden = model.transition(cell, gates, actions).flatten(0, 1)
-            readings = reader.action(model.heads["z"](hidden), model.heads["q"](hidden))
-            return tuple(x.unflatten(0, (-1, num_actions)) for x in readings)
+            return self._read(model.transition(cell, gates, actions), reader)
 
-        return _in_blocks(read, cell, gates, actions, rows=max(1, ROWS_PER_BLOCK // num_actions))
+        # The taken action first, then the others in cyclic order.
+        readings = [of_taken]
+        for turn in range(1, num_actions):
+            readings.append(_in_blocks(read, cell, gates, (taken + turn) % num_actions))
+        of_actions = tuple(torch.stack(parts, 1) for parts in zip(*readings, strict=True))
+        return _to_action_order(of_actions, taken.unsqueeze(1), num_actions)
 
-    def _every_action(self, num_rows: int, device: torch.device) -> Tensor:
-        return torch.arange(self.num_actions, device=device).expand(num_rows, -1)
+    def _read(self, hidden: Tensor, reader: Reader) -> tuple[Tensor, ...]:
+        """Read z and q of (state, action) pairs, one after the other so that both fit the cache."""
+        assert self.action_model is not None
+        heads = self.action_model.heads
+        return *reader.z(heads["z"](hidden)), reader.q(heads["q"](hidden))
 
 
 def check_heads(net: nn.Module, required: Heads) -> None:

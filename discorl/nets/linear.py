@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +35,7 @@ class MLP(nn.Module):
     def __init__(self, num_inputs: int, sizes: Sequence[int]) -> None:
         super().__init__()
         widths = [num_inputs, *sizes]
-        self.layers = nn.ModuleList(
-            Linear(m, n) for m, n in zip(widths[:-1], widths[1:], strict=True)
-        )
+        self.layers = nn.ModuleList(Linear(m, n) for m, n in pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:
         for i, layer in enumerate(self.layers):

@@ -12,7 +12,7 @@ from discorl.types import LSTMState
 def lstm_step(gates: Tensor, cell: Tensor) -> LSTMState:
     """One step from the summed gate inputs. ``gates`` [..., 4H] in the order i, g, f, o."""
     i, g, f, o = gates.chunk(4, -1)
-    cell = torch.sigmoid(f + 1) * cell + torch.sigmoid(i) * torch.tanh(g)
+    cell = torch.addcmul(torch.sigmoid(f) * cell, torch.sigmoid(i), torch.tanh(g))
     return LSTMState(torch.sigmoid(o) * torch.tanh(cell), cell)
 
 
@@ -30,9 +30,14 @@ class LSTM(nn.Module):
         zeros = self.gates.weight.new_zeros(*batch, self.hidden_size)
         return LSTMState(zeros, zeros)
 
+    def bias(self) -> Tensor:
+        """The gates' bias, with 1 added to that of the forget gate. [4H]"""
+        i, g, f, o = self.gates.bias.chunk(4)
+        return torch.cat([i, g, f + 1, o])
+
     def input_gates(self, x: Tensor) -> Tensor:
         """The inputs' share of the gates and the bias, for any number of steps at once."""
-        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs], self.gates.bias)
+        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs], self.bias())
 
     def hidden_gates(self, hidden: Tensor) -> Tensor:
         """The hidden state's share of the gates."""

@@ -38,7 +38,9 @@ class Embeddings:
     target_z: Tensor  # [T, B, A, E]
 
 
-def experience(logits: Tensor, target_logits: Tensor, rollout: Rollout, values: Values) -> Experience:
+def experience(
+    logits: Tensor, target_logits: Tensor, rollout: Rollout, values: Values
+) -> Experience:
     """The constant inputs. Logits of the online and the target network: [T, B, A]"""
     pi = torch.softmax(logits.detach(), -1)
     mu = torch.softmax(rollout.behaviour_logits[:-1], -1)

@@ -7,6 +7,7 @@ update of the agent, and gates what the trajectory LSTM says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -57,14 +58,12 @@ class MetaOutput(NamedTuple):
 
 
 class ActionBlocks(nn.Module):
-    """Layers shared by all actions: relu(Linear(x, mean of x over actions)), for any number of them."""
+    """Layers that all actions share, however many: relu(Linear(x, mean of x over actions))."""
 
     def __init__(self, num_inputs: int, channels: tuple[int, ...]) -> None:
         super().__init__()
         widths = [num_inputs, *channels]
-        self.layers = nn.ModuleList(
-            Linear(2 * m, n) for m, n in zip(widths[:-1], widths[1:], strict=True)
-        )
+        self.layers = nn.ModuleList(Linear(2 * m, n) for m, n in pairwise(widths))
 
     def forward(self, x: Tensor, common: Tensor | None = None) -> Tensor:
         """``x`` [..., A, C] -> [..., A, C'].
@@ -72,16 +71,17 @@ class ActionBlocks(nn.Module):
         ``common`` [..., H] stands before ``x`` in the input of the first layer. Being the same for
         all actions it equals its mean, so it is projected once by the sum of both weights.
         """
-        for i, layer in enumerate(self.layers):
-            weight, bias = layer.weight, layer.bias
-            num_common = 0 if common is None or i else common.shape[-1]
-            first, mean_first = weight.chunk(2, 1)
-            x_mean = nn.functional.linear(x.mean(-2), mean_first[:, num_common:], bias)
-            if num_common:
+        for layer in self.layers:
+            assert isinstance(layer, Linear)
+            num_common = 0 if common is None else common.shape[-1]
+            first, mean_first = layer.weight.chunk(2, 1)
+            x_mean = nn.functional.linear(x.mean(-2), mean_first[:, num_common:], layer.bias)
+            if common is not None:
                 both = first[:, :num_common] + mean_first[:, :num_common]
                 x_mean = x_mean + nn.functional.linear(common, both)
             own = nn.functional.linear(x, first[:, num_common:])
             x = torch.relu(own + x_mean.unsqueeze(-2))
+            common = None
         return x
 
 
@@ -159,16 +159,21 @@ class PairedMLP:
 
     def __init__(self, params: Params, first: str, second: str) -> None:
         self._layers = [
-            [(params[f"{name}.{i}.weight"], params[f"{name}.{i}.bias"]) for i in _layers(params, name)]
+            [
+                (params[f"{name}.{i}.weight"], params[f"{name}.{i}.bias"])
+                for i in _layers(params, name)
+            ]
             for name in (f"{first}.layers", f"{second}.layers")
         ]
         (weight_a, bias_a), (weight_b, bias_b) = (layers[0] for layers in self._layers)
         self._sizes = [len(weight_a), len(weight_b)]
-        self._weight = torch.cat([weight_a, weight_b])
+        self._weight = torch.cat(
+            [weight_a, weight_b]
+        ).T.contiguous()  # [Y, few]: fast in this layout
         self._bias = torch.cat([bias_a, bias_b])
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = nn.functional.linear(torch.softmax(logits, -1), self._weight, self._bias)
+        hidden = torch.addmm(self._bias, torch.softmax(logits, -1), self._weight)
         outputs = []
         for x, layers in zip(hidden.split(self._sizes, -1), self._layers, strict=True):
             for weight, bias in layers[1:]:

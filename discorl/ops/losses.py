@@ -7,6 +7,7 @@ target through it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ from torch.autograd import Function
 
 from discorl.ops.categorical import two_hot_position
 
-ROWS_PER_BLOCK = 384
+ROWS_PER_BLOCK = 512
 """Rows that are worked through at a time, so that all passes over them stay in the cache."""
 
 
 def kl_loss(target_logits: Tensor, logits: Tensor) -> Tensor:
     """KL(softmax(target) || softmax(logits)) over the last axis, a loss for ``logits``."""
-    return _blocks(_KLLoss.apply, target_logits, logits)
+    return _KLLoss.apply(logits, target_logits)[0]
 
 
 def two_hot_loss(logits: Tensor, x: Tensor, max_abs: float) -> Tensor:
@@ -29,66 +30,94 @@ def two_hot_loss(logits: Tensor, x: Tensor, max_abs: float) -> Tensor:
     lower, weight_upper = two_hot_position(x.detach(), logits.shape[-1], max_abs)
     index = torch.stack([lower, lower + 1], -1)
     weights = torch.stack([1 - weight_upper, weight_upper], -1)
-    return _blocks(_SparseCrossEntropy.apply, logits, index, weights)
+    return _SparseCrossEntropy.apply(logits, index, weights)[0]
 
 
-def _blocks(fn: Any, *inputs: Tensor) -> Tensor:
-    """Apply a function of rows [R, ...] to inputs [..., K] block by block."""
-    leading = inputs[0].shape[:-1]
-    rows = [x.reshape(-1, x.shape[-1]) for x in inputs]
-    blocks = zip(*(x.split(ROWS_PER_BLOCK) for x in rows), strict=True)
-    return torch.cat([fn(*block)[0] for block in blocks]).reshape(leading)
+class _RowLoss(Function):
+    """A loss of each row [..., K], and its gradient in the prediction, kept in case it is needed.
 
-
-class _KLLoss(Function):
-    """The loss of each row, and its gradient in the prediction, kept in case it is asked for."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(target_logits: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        log_p = torch.log_softmax(target_logits, -1)
-        log_q = torch.log_softmax(logits, -1)
-        p = log_p.exp()
-        return (p * (log_p - log_q)).sum(-1), log_q.exp() - p
+    Rows are independent, so a batch dimension of vmap is just more rows.
+    """
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        target_logits, logits = inputs
         _, slope = output
         ctx.mark_non_differentiable(slope)
         # Where a meta-gradient follows the target, the gradient is computed from it again.
-        kept = None if target_logits.requires_grad else slope
-        ctx.save_for_backward(target_logits, logits, kept)
+        follows_target = any(x.requires_grad for x in inputs[1:])
+        ctx.save_for_backward(*inputs, None if follows_target else slope)
+
+    @classmethod
+    def vmap_rows(cls, info: Any, in_dims: Any, *inputs: Tensor) -> tuple[Any, tuple[int, int]]:
+        """The rule for vmap."""
+        stacked = (
+            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
+            for x, d in zip(inputs, in_dims, strict=True)
+        )
+        return cls.apply(*stacked), (0, 0)
+
+
+class _KLLoss(_RowLoss):
+    """Inputs: logits of the prediction, logits of the target."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        target_logits, logits, slope = ctx.saved_tensors
+    def forward(logits: Tensor, target_logits: Tensor) -> tuple[Tensor, Tensor]:
+        def block(slope: Tensor, x: Tensor, t: Tensor) -> Tensor:
+            q, p = torch.softmax(x, -1, out=slope), torch.softmax(t, -1)
+            loss = (t - x).mul_(p).sum(-1) + _logsumexp(x, q) - _logsumexp(t, p)
+            slope.sub_(p)
+            return loss
+
+        return _in_blocks(block, logits, target_logits)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        logits, target_logits, slope = ctx.saved_tensors
         if slope is None or torch.is_grad_enabled():
-            slope = torch.log_softmax(logits, -1).exp() - torch.log_softmax(target_logits, -1).exp()
-        return None, grads[0].unsqueeze(-1) * slope
+            slope = torch.softmax(logits, -1) - torch.softmax(target_logits, -1)
+        return grads[0].unsqueeze(-1) * slope, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:
+        return _KLLoss.vmap_rows(info, in_dims, *inputs)
 
 
-class _SparseCrossEntropy(Function):
-    """Cross-entropy of weights on a few classes, ``index`` and ``weights`` [R, M]; as above."""
-
-    generate_vmap_rule = True
+class _SparseCrossEntropy(_RowLoss):
+    """Inputs: logits, and the few classes with weight in the target: index and weights [..., M]."""
 
     @staticmethod
     def forward(logits: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        log_q = torch.log_softmax(logits, -1)
-        loss = -(log_q.gather(-1, index) * weights).sum(-1)
-        return loss, log_q.exp().scatter_add(-1, index, -weights)
+        def block(slope: Tensor, x: Tensor, i: Tensor, w: Tensor) -> Tensor:
+            q = torch.softmax(x, -1, out=slope)
+            loss = _logsumexp(x, q) * w.sum(-1) - (x.gather(-1, i) * w).sum(-1)
+            slope.scatter_add_(-1, i, -w)
+            return loss
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, slope = output
-        ctx.mark_non_differentiable(slope)
-        ctx.save_for_backward(*inputs, slope)
+        return _in_blocks(block, logits, index, weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         logits, index, weights, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            slope = torch.log_softmax(logits, -1).exp().scatter_add(-1, index, -weights)
+        if slope is None or torch.is_grad_enabled():
+            slope = torch.softmax(logits, -1).scatter_add(-1, index, -weights)
         return grads[0].unsqueeze(-1) * slope, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:
+        return _SparseCrossEntropy.vmap_rows(info, in_dims, *inputs)
+
+
+def _logsumexp(logits: Tensor, probabilities: Tensor) -> Tensor:
+    """log sum exp(logits) when the softmax is there already: its largest entry cannot underflow."""
+    return logits.amax(-1) - probabilities.amax(-1).log()
+
+
+def _in_blocks(block: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses and slopes of all rows: ``block(slope, *inputs)`` fills in those of some [R, K]."""
+    leading, rows = inputs[0].shape[:-1], [x.flatten(0, -2) for x in inputs]
+    slopes = torch.empty_like(rows[0])
+    losses = [
+        block(*parts)
+        for parts in zip(*(x.split(ROWS_PER_BLOCK) for x in (slopes, *rows)), strict=True)
+    ]
+    return torch.cat(losses).reshape(leading), slopes.reshape(inputs[0].shape)

@@ -10,7 +10,6 @@ from torch import Tensor
 from discorl.errors import DiscorlError
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn, init_moments
-from discorl.rules.base import UnrollTarget
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
 
@@ -55,11 +54,11 @@ class ActorCritic:
         state: RuleState,
         agent_params: Params,
         unroll: Unroll,
+        target: Unroll | None,
         rollout: Rollout,
-        unroll_target: UnrollTarget,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
-        del rule_params, agent_params, unroll_target
+        del rule_params, agent_params, target
         logits, v = unroll.predictions.logits, unroll.predictions.v
         assert v is not None
         values, state = estimate_values(
@@ -73,9 +72,7 @@ class ActorCritic:
         logits, v, values = predictions.logits[:-1], predictions.v, targets.values
         assert v is not None and values.normalized_td is not None
         td = values.normalized_td if self.normalize_td else values.td
-        advantage = (
-            values.normalized_advantage if self.normalize_advantage else values.advantage
-        )
+        advantage = values.normalized_advantage if self.normalize_advantage else values.advantage
         policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
         value_loss = self.value_head.loss(v[:-1], values.value[:-1] + td)
         entropies = entropy(logits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -10,9 +9,6 @@ from torch import Tensor
 
 from discorl.ops.moments import MeanFn
 from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
-
-UnrollTarget = Callable[[Params, Reader], Unroll]
-"""Runs the agent's network with other parameters over the rollout, and has it read."""
 
 
 class UpdateRule(Protocol):
@@ -44,11 +40,15 @@ class UpdateRule(Protocol):
         state: RuleState,
         agent_params: Params,
         unroll: Unroll,
+        target: Unroll | None,
         rollout: Rollout,
-        unroll_target: UnrollTarget,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
-        """What the predictions should become, and the rule's next memory."""
+        """What the predictions should become, and the rule's next memory.
+
+        ``unroll`` is the agent's network over the rollout; ``target`` the same with the target
+        parameters, if the rule's state has any.
+        """
         ...
 
     def loss(

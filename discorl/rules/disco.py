@@ -15,7 +15,6 @@ from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
 from discorl.ops.categorical import entropy, kl_divergence
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
-from discorl.rules.base import UnrollTarget
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
     Heads,
@@ -82,13 +81,11 @@ class DiscoRule:
         )
 
     def reader(self, rule_params: Params) -> Reader:
-        embed_y = PairedMLP(rule_params, "trajectory.y", "lifetime.y")
-        embed_z = PairedMLP(rule_params, "trajectory.z", "lifetime.z")
-
-        def read_action(z: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return *embed_z(z), self.value_head.value(q.detach())
-
-        return Reader(embed_y, read_action)
+        return Reader(
+            y=PairedMLP(rule_params, "trajectory.y", "lifetime.y"),
+            z=PairedMLP(rule_params, "trajectory.z", "lifetime.z"),
+            q=lambda q: self.value_head.value(q.detach()),
+        )
 
     def targets(
         self,
@@ -96,13 +93,12 @@ class DiscoRule:
         state: RuleState,
         agent_params: Params,
         unroll: Unroll,
+        target: Unroll | None,
         rollout: Rollout,
-        unroll_target: UnrollTarget,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
         assert state.target_params is not None and state.lifetime_rnn is not None
-        target = unroll_target(state.target_params, self.reader(rule_params))
-        assert unroll.reading is not None and target.reading is not None
+        assert unroll.reading is not None and target is not None and target.reading is not None
         online, of_target, logits = unroll.reading, target.reading, unroll.predictions.logits
         target_logits = target.predictions.logits
 
@@ -158,13 +154,7 @@ class DiscoRule:
         aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
         q_loss = self.value_head.loss(p.q_a, targets.values.q_target)
 
-        total = (
-            w.pi * pi_loss
-            + w.y * y_loss
-            + w.z * z_loss
-            + w.aux_pi * aux_pi_loss
-            + w.q * q_loss
-        )
+        total = w.pi * pi_loss + w.y * y_loss + w.z * z_loss + w.aux_pi * aux_pi_loss + w.q * q_loss
         parts = {"pi": pi_loss, "y": y_loss, "z": z_loss, "aux_pi": aux_pi_loss, "q": q_loss}
         return total, parts
 

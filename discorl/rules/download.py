@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 20
 MAX_BYTES = 256 * 2**20
 
 
-class _Transient(Exception):
+class _TransientError(Exception):
     """Worth another attempt."""
 
 
@@ -35,8 +35,9 @@ def download(url: str, path: Path, sha256: str, show_progress: bool = True) -> N
         raise DiscorlError(f"cannot create {path.parent}: {e.strerror}") from None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _attempt(url, path, sha256, show_progress)
-        except _Transient as e:
+            _attempt(url, path, sha256, show_progress)
+            return
+        except _TransientError as e:
             if attempt == ATTEMPTS:
                 raise DiscorlError(f"{e} (tried {ATTEMPTS} times)") from None
             time.sleep(0.5 * 2**attempt)
@@ -61,7 +62,12 @@ def _attempt(url: str, path: Path, sha256: str, show_progress: bool) -> None:
 
 
 def _chunks(url: str, label: str, show_progress: bool):
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     try:
         with (
             urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
@@ -77,14 +83,16 @@ def _chunks(url: str, label: str, show_progress: bool):
                 progress.advance(bar, len(chunk))
                 yield chunk
             if received < total:
-                raise _Transient(f"the transfer from {url} broke off at {received} of {total} bytes")
+                raise _TransientError(
+                    f"the transfer from {url} broke off at {received} of {total} bytes"
+                )
     except urllib.error.HTTPError as e:
         if e.code >= 500 or e.code == 429:
-            raise _Transient(f"{url} answered {e.code}") from None
+            raise _TransientError(f"{url} answered {e.code}") from None
         raise DiscorlError(f"{url} answered {e.code} {e.reason}") from None
     except urllib.error.URLError as e:
         if isinstance(e.reason, TimeoutError):
-            raise _Transient(f"{url} did not answer in time") from None
+            raise _TransientError(f"{url} did not answer in time") from None
         raise DiscorlError(f"no connection to {url} ({e.reason})") from None
     except (TimeoutError, ConnectionError, HTTPException) as e:
-        raise _Transient(f"the transfer from {url} broke off ({e})") from None
+        raise _TransientError(f"the transfer from {url} broke off ({e})") from None

@@ -136,7 +136,7 @@ def infer_sizes(arrays: dict[str, np.ndarray]) -> MetaNetSizes:
 
     for name, array in arrays.items():
         if array.ndim == 0 or 0 in array.shape:
-            raise DiscorlError(f"array {name} has shape {list(array.shape)}: it is empty or a scalar")
+            raise DiscorlError(f"array {name} has shape {list(array.shape)}, empty or a scalar")
     return MetaNetSizes(
         prediction=linear("y_target"),
         hidden=linear("lifetime_gate"),

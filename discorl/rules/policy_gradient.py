@@ -9,7 +9,6 @@ from torch import Tensor
 
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn, init_moments
-from discorl.rules.base import UnrollTarget
 from discorl.rules.values import ReturnSettings, estimate_values
 from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
 
@@ -47,11 +46,11 @@ class PolicyGradient:
         state: RuleState,
         agent_params: Params,
         unroll: Unroll,
+        target: Unroll | None,
         rollout: Rollout,
-        unroll_target: UnrollTarget,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
-        del rule_params, agent_params, unroll_target
+        del rule_params, agent_params, target
         values, state = estimate_values(
             torch.zeros_like(rollout.rewards),
             unroll.predictions.logits,
@@ -66,9 +65,7 @@ class PolicyGradient:
         self, predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
         logits, values = predictions.logits[:-1], targets.values
-        advantage = (
-            values.normalized_advantage if self.normalize_advantage else values.advantage
-        )
+        advantage = values.normalized_advantage if self.normalize_advantage else values.advantage
         policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
         entropies = entropy(logits)
         total = self.policy_cost * policy_loss - self.entropy_cost * entropies

@@ -31,9 +31,7 @@ class ValueHead:
     def value(self, output: Tensor) -> Tensor:
         """The scalar value. [..., K] -> [...]"""
         mean = (
-            categorical.expectation(output, self.max_abs)
-            if self.num_bins
-            else output.squeeze(-1)
+            categorical.expectation(output, self.max_abs) if self.num_bins else output.squeeze(-1)
         )
         return squash.signed_parabolic(mean) if self.squashed else mean
 
@@ -66,9 +64,7 @@ def estimate_values(
 ) -> tuple[Values, RuleState]:
     """V-trace from state values [T, B]. Everything is a constant for gradients."""
     value, rho, discounts = _prepare(value, logits, rollout, settings)
-    target, advantage = returns.vtrace(
-        value, rollout.rewards[1:], discounts, rho, settings.lambda_
-    )
+    target, advantage = returns.vtrace(value, rollout.rewards[1:], discounts, rho, settings.lambda_)
     td = target - value[:-1]
     state = _updated(state, advantage, td, settings, across)
     values = Values(
@@ -154,8 +150,6 @@ def _updated(
     decay = settings.moment_decay
     return replace(
         state,
-        advantage_moments=moments.update_moments(
-            state.advantage_moments, advantage, decay, across
-        ),
+        advantage_moments=moments.update_moments(state.advantage_moments, advantage, decay, across),
         td_moments=moments.update_moments(state.td_moments, td, decay, across),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,19 @@ def text_curve(rows: list[dict[str, Any]], width: int = 60, height: int = 6) -> 
         return ""
     count = min(width, len(values))
     edges = [len(values) * i // count for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = (0.0, 1.0) if metric == "success" else (min(means), max(means))
     span = (high - low) or 1.0
     levels = [(m - low) / span * height for m in means]
     lines = []
     for row in range(height - 1, -1, -1):
-        label = f"{high:8.2f} ┤" if row == height - 1 else f"{low:8.2f} ┤" if row == 0 else " " * 9 + "│"
+        label = (
+            f"{high:8.2f} ┤"
+            if row == height - 1
+            else f"{low:8.2f} ┤"
+            if row == 0
+            else " " * 9 + "│"
+        )
         cells = (BLOCKS[round(max(0.0, min(1.0, level - row)) * 8)] for level in levels)
         lines.append(label + "".join(cells))
     return "\n".join(lines)

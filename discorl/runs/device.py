@@ -15,8 +15,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as e:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as e:
         reason = str(e).splitlines()[0]
-        raise DiscorlError(f"device '{name}' cannot be used ({reason}); try --device auto") from None
+        raise DiscorlError(f"device '{name}' is not usable ({reason}); try --device auto") from None
     return device

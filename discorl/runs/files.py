@@ -31,7 +31,9 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
         (folder / ".write-test").touch()
         (folder / ".write-test").unlink()
     except OSError as e:
-        raise DiscorlError(f"cannot write to {folder}: {e.strerror}; choose another --out") from None
+        raise DiscorlError(
+            f"cannot write to {folder}: {e.strerror}; choose another --out"
+        ) from None
     return folder
 
 

@@ -14,17 +14,19 @@ from rich.console import Console
 
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
 from discorl.config import TrainConfig
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
-from discorl.runs.rule_choice import RuleChoice, choose_rule
 from discorl.runs.curve import plot_curve, text_curve
 from discorl.runs.device import choose_device
 from discorl.runs.files import new_run_folder, save_params, write_json
+from discorl.runs.memory import keep_freed_memory
 from discorl.runs.progress import RunProgress
+from discorl.runs.rule_choice import RuleChoice, choose_rule
 from discorl.runs.stats import EpisodeStats, UpdateStats
 
 
@@ -43,6 +45,7 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
     Ctrl-C ends the run early; what it has learnt is kept.
     """
     console = console or Console(quiet=config.progress == "none")
+    keep_freed_memory()
     device = choose_device(config.device)
     env = make_env(config.task, config.num_envs, device)
     choice = choose_rule(config)
@@ -51,6 +54,8 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
     )
     optimiser = adam_clip(config.optimiser.learning_rate, config.optimiser.max_abs_update)
     agent = Agent(net, choice.rule, optimiser, config.mask_episode_starts)
+    if config.compile:
+        agent = compile_agent(agent)
     rule_params = tree.to(choice.params, device)
 
     folder = new_run_folder(config.out, f"{config.task.replace(':', '-')}-{choice.name}")

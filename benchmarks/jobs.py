@@ -1,0 +1,52 @@
+"""What is measured, and what must come of it. A new measurement is a new line in ``JOBS``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.worker import ENV_BATCH, ENV_STEPS
+
+
+@dataclass(frozen=True)
+class TimedJob:
+    """Work that workers are asked to time."""
+
+    name: str
+    title: str
+    work: str
+    options: dict[str, int] = field(default_factory=dict)
+    repeats: int = 3
+    """Timings in a row each time a worker is asked."""
+    units: int = 0
+    """Things done in one run; if given, the table shows things per second."""
+
+
+JOBS = (
+    TimedJob("train_step", "training step, 3 actions", "train"),
+    TimedJob("learn_3", "learner step alone, 3 actions", "learn", {"num_actions": 3}),
+    TimedJob("learn_18", "learner step, 18 actions", "learn", {"num_actions": 18}, repeats=2),
+    TimedJob(
+        "env_steps", "environment steps", "env_steps", repeats=10, units=ENV_BATCH * ENV_STEPS
+    ),
+    TimedJob("replay_sample", "sample 64 trajectories from replay", "replay_sample", repeats=10),
+    TimedJob("matmul", "matrix products of the training step", "matmul"),
+    TimedJob("matmul_square", "a 2048 x 2048 product", "matmul_square"),
+)
+MACHINE_JOBS = ("matmul", "matmul_square")
+"""They measure the machine, not an implementation, and are shown apart."""
+
+MEMORY = "memory"
+MEMORY_JOB = JOBS[0]
+"""Peak memory is that of this job, in a process that does nothing else."""
+
+NAMES = (*(job.name for job in JOBS), MEMORY)
+
+MIN_SPEEDUP = {
+    ("train_step", "jax"): 1.6,
+    ("train_step", "disco-torch"): 3.3,
+    ("learn_18", "jax"): 2.0,
+}
+"""How many times as fast as a peer we must be."""
+
+MIN_MATMUL_SHARE = 0.75
+MAX_REPLAY_OVERHEAD = 1.1

@@ -1,0 +1,243 @@
+"""A session as JSON, and as a table that a README can hold."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs import (
+    JOBS,
+    MACHINE_JOBS,
+    MAX_REPLAY_OVERHEAD,
+    MIN_MATMUL_SHARE,
+    MIN_SPEEDUP,
+    TimedJob,
+)
+from benchmarks.measure import Session, Timings, quartiles, ratio_by_round
+from benchmarks.workers import OURS
+
+QUIET = 0.05
+"""A machine is quiet while others use less of it than this."""
+
+TITLES = {"jax": "JAX reference", "disco-torch": "disco-torch 0.4.0"}
+
+
+def write_report(session: Session, settings: dict[str, Any], folder: Path, stem: str) -> str:
+    """Write ``stem``.json and ``stem``.md; returns the latter's text."""
+    text = render(session, settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {**settings, "results": summarise(session), "raw": asdict(session)}
+    (folder / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n")
+    (folder / f"{stem}.md").write_text(text)
+    return text
+
+
+def summarise(session: Session) -> dict[str, Any]:
+    """Medians, quartiles and ratios, by job and implementation."""
+    summary: dict[str, Any] = {"times": {}, "matmul": matmul_figures(session)}
+    for job, timings in session.timings.items():
+        ours = timings.get(OURS.name)
+        summary["times"][job] = {
+            name: {
+                "median_seconds": t.median,
+                "quartiles_seconds": t.quartiles,
+                "ratio_to_discorl": t.median / ours.median if ours else None,
+                "ratio_quartiles": quartiles(ratio_by_round(t, ours)) if ours else None,
+                **t.figures,
+            }
+            for name, t in timings.items()
+        }
+    summary["goals"] = [{"goal": text, "result": result} for text, result in goals(session)]
+    return summary
+
+
+def matmul_figures(session: Session) -> dict[str, float]:
+    """How fast the machine multiplies matrices, and the training step's share of that."""
+    figures: dict[str, float] = {}
+    for job in MACHINE_JOBS:
+        timings = session.timings.get(job, {}).get(OURS.name)
+        if timings:
+            figures[f"{job}_flop"] = timings.figures["flop"]
+            figures[f"{job}_flop_per_second"] = timings.figures["flop"] / timings.median
+    step = session.timings.get("train_step", {}).get(OURS.name)
+    if step and "matmul_flop" in figures:
+        figures["step_flop_per_second"] = figures["matmul_flop"] / step.median
+        for job in MACHINE_JOBS:
+            if speed := figures.get(f"{job}_flop_per_second"):
+                figures[f"share_of_{job}"] = figures["step_flop_per_second"] / speed
+    return figures
+
+
+def goals(session: Session) -> Iterator[tuple[str, str]]:
+    """What must hold, and whether it does."""
+    for (job, peer), least in MIN_SPEEDUP.items():
+        goal = f"`{job}`: at least {least} x {TITLES[peer]}"
+        timings = session.timings.get(job, {})
+        if OURS.name in timings and peer in timings:
+            found = timings[peer].median / timings[OURS.name].median
+            yield goal, _verdict(found >= least, f"{found:.2f} x")
+        else:
+            yield goal, "not measured"
+    goal = f"at least {MIN_MATMUL_SHARE:.0%} of the measured matrix-product speed"
+    share = matmul_figures(session).get("share_of_matmul")
+    yield goal, _verdict(share >= MIN_MATMUL_SHARE, f"{share:.0%}") if share else "not measured"
+    goal = f"replay: at most {MAX_REPLAY_OVERHEAD} x the bytes that are needed"
+    if replay := session.timings.get("replay_sample", {}).get(OURS.name):
+        stored, needed = (
+            replay.figures[key] for key in ("bytes_per_transition", "needed_bytes_per_transition")
+        )
+        overhead = stored / needed
+        yield goal, _verdict(overhead <= MAX_REPLAY_OVERHEAD, f"{overhead:.2f} x")
+    else:
+        yield goal, "not measured"
+
+
+def _verdict(met: bool, found: str) -> str:
+    return f"{found}, {'met' if met else 'MISSED'}"
+
+
+def render(session: Session, settings: dict[str, Any]) -> str:
+    """The whole report in Markdown."""
+    machine = settings["machine"]
+    lines = [
+        f"Measured {settings['date']} on {machine['processor']} ({machine['instructions']}), "
+        f"{settings['threads']} of {machine['cores']} cores, {machine['memory_gb']} GB, "
+        f"{machine['system']}; discorl {settings['commit']}; {settings['rounds']} rounds.",
+        *_quietness(session),
+        "",
+        *_table(session),
+        "",
+        *_matmul_lines(session),
+        "| goal | result |",
+        "|---|---|",
+        *(f"| {goal} | {result} |" for goal, result in goals(session)),
+        "",
+        *_facts(session),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quietness(session: Session) -> list[str]:
+    if not session.busy:
+        return []
+    middle, most = statistics.median(session.busy), max(session.busy)
+    text = f"Others used {middle:.0%} of the machine (median over rounds; at most {most:.0%})."
+    return [text + ("" if middle < QUIET else " **Not quiet: do not publish.**")]
+
+
+def _table(session: Session) -> list[str]:
+    """A row for each job, a column for each implementation; the ratio is that of the medians."""
+    names = _columns(session)
+    lines = [
+        "| work | " + " | ".join(TITLES.get(name, name) for name in names) + " |",
+        "|---" * (len(names) + 1) + "|",
+    ]
+    for job in JOBS:
+        if job.name in session.timings and job.name not in MACHINE_JOBS:
+            cells = [_time_cell(session, job, name) for name in names]
+            lines.append(f"| {job.title} | " + " | ".join(cells) + " |")
+    replay = session.timings.get("replay_sample", {})
+    if stored := {name: t.figures["bytes_per_transition"] for name, t in replay.items()}:
+        lines.append(
+            _amounts_row(session, "replay, bytes per transition", stored, "{:,.0f}".format)
+        )
+    if session.memory:
+        peaks = {name: memory["peak"] for name, memory in session.memory.items()}
+        title = "peak memory of the training step"
+        lines.append(_amounts_row(session, title, peaks, lambda x: f"{x / 2**20:,.0f} MiB"))
+    return lines
+
+
+def _columns(session: Session) -> list[str]:
+    """Implementations, ourselves first."""
+    return list(dict.fromkeys([OURS.name, *session.facts, *session.absent]))
+
+
+def _time_cell(session: Session, job: TimedJob, name: str) -> str:
+    timings = session.timings[job.name]
+    if name not in timings:
+        return _missing(session, name)
+    mine = timings[name]
+    low, high = mine.quartiles
+    if job.units:
+        cell = f"{job.units / mine.median / 1e6:.2f} M/s"
+        cell += f" ({job.units / high / 1e6:.2f}-{job.units / low / 1e6:.2f})"
+    else:
+        cell = f"{_milliseconds(mine.median)} ms ({_milliseconds(low)}-{_milliseconds(high)})"
+    return cell + _ratio(mine, timings.get(OURS.name), name)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
+
+
+def _ratio(mine: Timings, ours: Timings | None, name: str) -> str:
+    """How many times as long as ours, and the quartiles of that over the rounds."""
+    if ours is None or name == OURS.name:
+        return ""
+    low, high = quartiles(ratio_by_round(mine, ours))
+    return f", **{mine.median / ours.median:.2f} x** ({low:.2f}-{high:.2f})"
+
+
+def _amounts_row(
+    session: Session, title: str, amounts: dict[str, Any], form: Callable[[float], str]
+) -> str:
+    cells = []
+    for name in _columns(session):
+        if name not in amounts:
+            cells.append(_missing(session, name))
+        elif name == OURS.name or OURS.name not in amounts:
+            cells.append(form(amounts[name]))
+        else:
+            ratio = amounts[name] / amounts[OURS.name]
+            cells.append(f"{form(amounts[name])}, **{ratio:.2f} x**")
+    return f"| {title} | " + " | ".join(cells) + " |"
+
+
+def _missing(session: Session, name: str) -> str:
+    return "absent" if name in session.absent else "-"
+
+
+def _matmul_lines(session: Session) -> list[str]:
+    figures = matmul_figures(session)
+    if not figures:
+        return []
+    lines = [
+        "| matrix products | GFLOP | GFLOP/s | the training step's share of it |",
+        "|---|---|---|---|",
+    ]
+    titles = {"matmul": "those of the training step, alone", "matmul_square": "2048 x 2048, alone"}
+    for job, title in titles.items():
+        if f"{job}_flop" in figures:
+            share = figures.get(f"share_of_{job}")
+            flop, speed = figures[f"{job}_flop"] / 1e9, figures[f"{job}_flop_per_second"] / 1e9
+            lines.append(f"| {title} | {flop:.1f} | {speed:.0f} | {_percent(share)} |")
+    if speed := figures.get("step_flop_per_second"):
+        flop = figures["matmul_flop"] / 1e9
+        lines.append(f"| the whole training step | {flop:.1f} | {speed / 1e9:.0f} | |")
+    return [*lines, ""]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+def _facts(session: Session) -> list[str]:
+    lines = []
+    for name, facts in session.facts.items():
+        lines.append(f"- {name}: " + ", ".join(f"{key} {value}" for key, value in facts.items()))
+    lines += [f"- {name} is absent: {reason}" for name, reason in session.absent.items()]
+    for job, failures in session.failed.items():
+        if job not in MACHINE_JOBS:
+            lines += [f"- {name} without {job}: {reason}" for name, reason in failures.items()]
+    return lines
+
+
+def report_stem(now: datetime, kind: str) -> str:
+    """Files of a day sort by name."""
+    return f"{now:%Y-%m-%d}-{kind}"

@@ -1,0 +1,29 @@
+"""Settings for the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from discorl.errors import DiscorlError
+from discorl.rules.store import DISCO103_ENV, find_disco103
+
+
+def pytest_configure() -> None:
+    # Nearly everything here is small: further threads only wait for each other, which on a busy
+    # machine makes tests ten times slower.
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs the public weights where they are not to be found."""
+    try:
+        found = find_disco103()
+    except DiscorlError as e:
+        raise pytest.UsageError(str(e)) from None
+    if found:
+        return
+    reason = f"needs Disco103: set {DISCO103_ENV} to disco_103.npz, or run 'discorl rules fetch'"
+    for item in items:
+        if item.get_closest_marker("disco103"):
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,338 @@
+"""The command line, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from discorl.cli import main
+from discorl.rules.store import load_rule
+from discorl.runs.files import load_params
+from tests.builders import assert_bit_equal, run_cli, write_small_rule
+
+TINY = (
+    *("--steps", "6", "--log-every", "1", "--device", "cpu"),
+    *("--num-envs", "2", "--batch-size", "4", "--replay-capacity", "8", "--rollout-length", "5"),
+    *("--net.torso", "8", "--net.action-lstm", "4", "--net.head-hidden", "4"),
+)
+TIMING = ("seconds", "steps_per_second")
+
+
+def metrics(folder: Path) -> list[dict]:
+    """What the run logged, but for how long it took."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(x).items() if k not in TIMING} for x in lines]
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two runs that should be equal, and one with another seed."""
+    root = tmp_path_factory.mktemp("runs")
+    rule = write_small_rule(root / "rule.npz")
+    folders = {}
+    for name, seed in (("first", "3"), ("again", "3"), ("other", "4")):
+        folders[name] = root / name
+        done = run_cli(
+            *("train", "catch:4x3", "--rule", rule, "--seed", seed, "--out", folders[name]), *TINY
+        )
+        assert done.returncode == 0, done.stderr
+        assert "step 6/6" in done.stdout
+        assert str(folders[name] / "curve.png") in done.stdout.replace("\n", "")
+        assert done.stderr == ""
+    return folders
+
+
+def test_a_run_leaves_its_folder(runs: dict[str, Path]) -> None:
+    folder = runs["first"]
+    assert {p.name for p in folder.iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "curve.png",
+        "agent.npz",
+    }
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["task"], config["rule"], config["seed"]) == ("catch:4x3", "rule", 3)
+    assert (config["device"], config["out"]) == ("cpu", str(folder))
+    assert config["net"] == {"torso": [8], "action_lstm": 4, "head_hidden": [4]}
+    assert config["optimiser"]["learning_rate"] == 0.01
+
+    rows = metrics(folder)
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [row["env_steps"] for row in rows] == [10, 20, 30, 40, 50, 60]
+    # Episodes have 3 actions. Of each environment, 4 are seen to their end after the first rollout,
+    # and 9 after the second.
+    assert [row["episodes"] for row in rows][:2] == [2, 6]
+    assert [("loss" in row) for row in rows] == [False, True, True, True, True, True]
+    assert {"return", "success", "loss/pi", "loss/q", "gradient_norm"} <= rows[-1].keys()
+
+    params = load_params(folder / "agent.npz")
+    assert params["torso.mlp.layers.0.weight"].shape == (8, 12)
+    assert params["flat_heads.logits.bias"].shape == (3,)
+
+
+def test_two_runs_with_a_seed_are_bit_equal(runs: dict[str, Path]) -> None:
+    first, again = (load_params(runs[name] / "agent.npz") for name in ("first", "again"))
+    assert first.keys() == again.keys()
+    assert_bit_equal(first, again)
+    assert (runs["first"] / "agent.npz").read_bytes() == (runs["again"] / "agent.npz").read_bytes()
+    assert metrics(runs["first"]) == metrics(runs["again"])
+
+
+def test_another_seed_is_another_run(runs: dict[str, Path]) -> None:
+    first, other = (load_params(runs[name] / "agent.npz") for name in ("first", "other"))
+    assert not np.array_equal(
+        first["torso.mlp.layers.0.weight"], other["torso.mlp.layers.0.weight"]
+    )
+    assert metrics(runs["first"]) != metrics(runs["other"])
+
+
+def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    args = ["train", "catch:4x3", "--rule", "policy-gradient", "--out", str(folder), *TINY]
+    args[args.index("--steps") + 1] = "10000000"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "discorl", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    log = folder / "metrics.jsonl"
+    for _ in range(1200):
+        if process.poll() is not None or (log.exists() and log.read_text().count("\n") > 5):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Stopped by Ctrl-C" in out
+    assert "Traceback" not in err
+    assert {"config.json", "metrics.jsonl", "curve.png", "agent.npz"} <= set(os.listdir(folder))
+    assert metrics(folder)[-1]["step"] >= 5
+    assert all(p.isfinite().all() for p in load_params(folder / "agent.npz").values())
+
+
+def test_default_rule_without_disco103(tmp_path: Path) -> None:
+    """It trains with the best rule at hand and says how to get the other."""
+    env = {"DISCORL_DISCO103": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # else it would list all fonts anew
+    done = run_cli("train", "--out", tmp_path / "run", *TINY, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "discorl rules fetch" in done.stdout.replace("\n", " ")
+    resolved = json.loads((tmp_path / "run" / "config.json").read_text())["rule"]
+    assert resolved not in ("auto", "disco103")
+
+
+def test_gymnasium_task(tmp_path: Path) -> None:
+    done = run_cli(
+        *("train", "gym:CartPole-v1", "--rule", "actor-critic", "--out", tmp_path / "run"),
+        *("--actor-critic.num-bins", "None"),
+        *TINY,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(metrics(tmp_path / "run")) == 6
+
+
+def test_runs_below_the_current_folder_by_default(tmp_path: Path) -> None:
+    done = run_cli("train", "catch:3x3", "--rule", "policy-gradient", *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("catch-3x3-policy-gradient-")
+    assert (folder / "agent.npz").exists()
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+BAD = {
+    "unknown environment": (["train", "pong"], "no environment is called 'pong'"),
+    "impossible board": (["train", "catch:1x3"], "2 rows"),
+    "unknown gym id": (["train", "gym:NoSuchEnv-v0"], "NoSuchEnv"),
+    "gym id in a missing module": (["train", "gym:no_such_module:Env-v0"], "no_such_module"),
+    "continuous actions": (["train", "gym:Pendulum-v1"], "Discrete"),
+    "unknown rule": (["train", "--rule", "disco999"], "no rule is called 'disco999'"),
+    "missing rule file": (["train", "--rule", "gone.npz"], "no such rule file: gone.npz"),
+    "broken rule file": (["train", "--rule", "broken.npz"], "broken.npz is not a rule file"),
+    "existing run folder": (["train", "--out", "old"], "old already holds a run"),
+    "out is a file": (["train", "--out", "broken.npz"], "choose another --out"),
+    "out below a file": (["train", "--out", "broken.npz/run"], "choose another --out"),
+    "unknown device": (["train", "--device", "abacus"], "device 'abacus'"),
+    "device without memory": (["train", "--device", "meta"], "device 'meta'"),
+    "small replay": (["train", "--replay-capacity", "3"], "batch_size"),
+    "no steps": (["train", "--steps", "0"], "steps must be at least 1"),
+    "short rollout": (["train", "--rollout-length", "1"], "rollout_length must be at least 2"),
+    "bad learning rate": (["train", "--optimiser.learning-rate", "nan"], "learning_rate"),
+    "huge seed": (["train", "--seed", "9223372036854775807"], "seed"),
+    "negative discount": (["train", "--returns.discount", "-1"], "discount"),
+    "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
+    "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),
+    "export to another kind": (["rules", "export", "whole.npz", "rule.txt"], "something.npz"),
+    "export below a file": (["rules", "export", "whole.npz", "broken.npz/x.npz"], "broken.npz"),
+    "unknown command": (["fly"], "no command is called 'fly'"),
+}
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a whole rule, a broken one and an old run."""
+    write_small_rule(tmp_path / "whole.npz")
+    (tmp_path / "broken.npz").write_text("not a rule")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def full_command(args: list[str]) -> list[str]:
+    """Rule and budget for those that would otherwise train for long."""
+    if args[0] != "train":
+        return args
+    given = {a for a in args if a.startswith("--")}
+    pairs = list(zip(TINY[::2], TINY[1::2], strict=True))
+    pairs += [("--rule", "policy-gradient")]
+    return args + [x for pair in pairs if pair[0] not in given for x in pair]
+
+
+def assert_one_line_error(code: int | str | None, err: str, words: str) -> None:
+    assert code not in (0, None)
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("workshop")
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args, words = BAD[case]
+    code = main(full_command(args))
+    captured = capsys.readouterr()
+    assert_one_line_error(code, captured.err, words)
+    assert not Path("runs").exists(), "nothing is left behind"
+
+
+@pytest.mark.parametrize("case", ["unknown environment", "broken rule file", "continuous actions"])
+def test_bad_input_of_the_real_process(case: str, workshop: Path) -> None:
+    args, words = BAD[case]
+    done = run_cli(*full_command(args), cwd=workshop)
+    assert_one_line_error(done.returncode, done.stderr, words)
+
+
+@pytest.mark.usefixtures("workshop")
+@pytest.mark.parametrize("args", [["--stepz", "3"], ["--steps", "three"], ["extra", "words"]])
+def test_wrong_flags_are_explained(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "catch", *args])
+    assert stopped.value.code not in (0, None)
+    captured = capsys.readouterr()
+    assert args[0] in captured.err + captured.out
+    assert "Traceback" not in captured.err
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+HELP = {
+    "": ["train", "rules", "envs", "Examples"],
+    "train": ["--steps", "1000", "--optimiser.learning-rate", "0.01", "--net.torso", "512 512"],
+    "train gym:CartPole-v1": ["gym:CartPole-v1", "0.005", "--num-envs", "16"],
+    "envs": ["tasks"],
+    "rules": ["list", "show", "fetch", "verify", "export"],
+    "rules list": ["update rules"],
+    "rules show": ["Name of a rule, or path"],
+    "rules fetch": ["Download"],
+    "rules verify": ["Name of a rule, or path", "disco103"],
+    "rules export": ["Name of a rule, or path", ".npz file to write"],
+}
+
+
+@pytest.mark.parametrize("command", HELP)
+def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args = [*command.split(), "--help"]
+    try:
+        code = main(args)
+    except SystemExit as stopped:
+        code = stopped.code
+    assert not code
+    out = capsys.readouterr().out
+    for word in HELP[command]:
+        assert word in out, word
+
+
+def test_every_setting_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each flag of ``train`` is followed by a sentence and its default."""
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    out = capsys.readouterr().out
+    flags = re.findall(r"^\W*--(?!help|\S*no-)[a-z]", out, re.MULTILINE)
+    assert len(flags) > 30
+    assert out.count("(default:") == len(flags)
+
+
+def test_without_arguments_it_shows_the_usage() -> None:
+    done = run_cli()
+    assert done.returncode != 0
+    assert "discorl train" in done.stdout
+    assert run_cli("--version").stdout.startswith("discorl ")
+
+
+# --- envs and rules ------------------------------------------------------------------------------
+
+
+def test_envs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs"]) == 0
+    out = capsys.readouterr().out
+    assert "catch" in out
+    assert "gym:ID" in out
+
+
+def test_rules_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DISCORL_DISCO103", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["rules", "list"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"disco103", "actor-critic", "policy-gradient"} <= set(names)
+
+
+def test_rules_show(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "show", "whole.npz"]) == 0
+    out = capsys.readouterr().out
+    assert f"{load_rule(workshop / 'whole.npz').num_params:,} in 42 arrays" in out
+    assert "hidden=5" in out
+    assert "num_bins=11" in out
+    assert "a test" in out
+
+
+@pytest.mark.usefixtures("workshop")
+def test_rules_verify(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "verify", "whole.npz"]) == 0
+    assert capsys.readouterr().out.startswith("ok: whole.npz (42 arrays")
+
+
+def test_rules_export(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "export", "whole.npz", "deep/copy.npz"]) == 0
+    assert "saved" in capsys.readouterr().out
+    assert (workshop / "deep" / "copy.npz").read_bytes() == (workshop / "whole.npz").read_bytes()
+
+
+@pytest.mark.disco103
+def test_rules_of_the_public_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "verify"]) == 0
+    assert "42 arrays, 754,778 parameters" in capsys.readouterr().out
+    assert main(["rules", "fetch"]) == 0
+    assert "already here" in capsys.readouterr().out

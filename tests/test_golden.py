@@ -1,0 +1,181 @@
+"""Parity with the JAX reference, and that the replay script notices when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import GOLDEN, run_python
+from tests.golden_replay import Arrays, group, load, replay
+
+SCRIPT = Path(__file__).parent / "golden_replay.py"
+LATER = ("meta_gradient_",)  # kinds of files that belong to discovery
+NEEDS_DISCO103 = ("disco103",)
+
+PATHS = [p for p in sorted(GOLDEN.glob("*.npz")) if not p.stem.startswith(LATER)]
+SMALL_PATHS = [p for p in PATHS if not any(name in p.stem for name in NEEDS_DISCO103)]
+FILES = [
+    pytest.param(p, id=p.stem, marks=[] if p in SMALL_PATHS else pytest.mark.disco103)
+    for p in PATHS
+]
+LEARNER_FILES = [GOLDEN / f"{name}_learner.npz" for name in ("actor_critic", "disco_small")]
+
+
+def save(path: Path, arrays: Arrays) -> Path:
+    np.savez(path, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    return path
+
+
+def perturbed(arrays: Arrays, name: str) -> Arrays:
+    """``name`` off by one percent of its largest entry, in one place."""
+    array = arrays[name].copy()
+    array.flat[0] += 0.01 * max(np.abs(array).max(), 1e-3)
+    return arrays | {name: array}
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_equals_the_reference(path: Path) -> None:
+    report = replay(path)
+    assert report.worst, "nothing was compared"
+    assert not report.failures, {q: report.worst[q] for q in report.failures}
+
+
+def test_there_are_files_of_every_kind() -> None:
+    assert {replay(p).kind for p in SMALL_PATHS} == {
+        "value estimation",
+        "policy gradient",
+        "actor-critic learner",
+        "disco learner",
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["retrace_0/q_target", "retrace_1/normalized_adv", "vtrace_scalar/adv", "tx/two_hot"],
+)
+def test_notices_wrong_values(name: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "wrong.npz", perturbed(load(GOLDEN / "value_estimation.npz"), name))
+    assert replay(path).failures == [name]
+
+
+@pytest.mark.parametrize("path", LEARNER_FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "name", ["log_1/total_loss", "adv_ema_state_2/moment1", "log_2/global_gradient_norm"]
+)
+def test_notices_wrong_learner_steps(path: Path, name: str, tmp_path: Path) -> None:
+    assert replay(save(tmp_path / "wrong.npz", perturbed(load(path), name))).failures
+
+
+@pytest.mark.parametrize("path", LEARNER_FILES, ids=lambda p: p.stem)
+def test_notices_wrong_parameters(path: Path, tmp_path: Path) -> None:
+    arrays = load(path)
+    for name in list(group(arrays, "params_3"))[::5]:
+        wrong = save(tmp_path / "wrong.npz", perturbed(arrays, f"params_3/{name}"))
+        assert replay(wrong).failures == ["params_final"], name
+
+
+def test_notices_another_rule(tmp_path: Path) -> None:
+    arrays = load(GOLDEN / "disco_small_learner.npz")
+    for name in list(group(arrays, "meta_params"))[::4]:
+        other = arrays | {f"meta_params/{name}": arrays[f"meta_params/{name}"] + 0.1}
+        assert replay(save(tmp_path / "other.npz", other)).failures, name
+
+
+def test_notices_nan(tmp_path: Path) -> None:
+    arrays = load(GOLDEN / "policy_gradient.npz")
+    arrays["out/loss_per_step"][0, 0] = np.nan
+    assert replay(save(tmp_path / "nan.npz", arrays)).failures
+
+
+# --- files of other sizes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", LEARNER_FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("num_steps", [1, 2])
+def test_replays_fewer_learner_steps(path: Path, num_steps: int, tmp_path: Path) -> None:
+    kept = {}
+    for name, array in load(path).items():
+        kind, _, number = name.split("/")[0].rpartition("_")
+        counts_results = kind in ("params", "adv_ema_state", "td_ema_state", "meta_rnn")
+        last = num_steps if counts_results else num_steps - 1
+        if not number.isdigit() or int(number) <= last:
+            kept[name] = array
+    report = replay(save(tmp_path / "short.npz", kept))
+    assert not report.failures
+    assert "params_final" in report.worst
+
+
+def test_replays_fewer_trajectories_of_the_policy_gradient(tmp_path: Path) -> None:
+    arrays = {k: v[:5, :2] for k, v in load(GOLDEN / "policy_gradient.npz").items()}
+    arrays["in/adv"], arrays["in/normalized_adv"], arrays["out/loss_per_step"] = (
+        arrays[k][:4] for k in ("in/adv", "in/normalized_adv", "out/loss_per_step")
+    )
+    assert not replay(save(tmp_path / "fewer.npz", arrays)).failures
+
+
+def test_replays_fewer_trajectories_of_values(tmp_path: Path) -> None:
+    """Trajectories only share the moments, so all that is not normalised holds for some of them."""
+    arrays = {}
+    for name, array in load(GOLDEN / "value_estimation.npz").items():
+        if not name.split("/")[1].startswith("normalized"):
+            arrays[name] = array if name.startswith("tx/") else array[:, :2]
+    assert not replay(save(tmp_path / "fewer.npz", arrays)).failures
+
+
+def test_replays_agents_with_more_actions_than_are_taken(tmp_path: Path) -> None:
+    """An action with probability zero changes nothing but the number of actions."""
+    arrays = load(GOLDEN / "policy_gradient.npz")
+    arrays["in/logits"] = np.pad(
+        arrays["in/logits"], [(0, 0), (0, 0), (0, 2)], constant_values=-1e4
+    )
+    assert not replay(save(tmp_path / "more.npz", arrays)).failures
+
+
+# --- the script ----------------------------------------------------------------------------------
+
+
+def test_script_passes_good_files() -> None:
+    done = run_python(SCRIPT, *SMALL_PATHS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for path in SMALL_PATHS:
+        assert f"{path.name}: " in done.stdout
+    assert "FAIL" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "file, name",
+    [
+        ("value_estimation", "retrace_0/q_target"),
+        ("policy_gradient", "out/loss_per_step"),
+        ("actor_critic_learner", "params_3/mlp/~_head_pass/torso_head/~/linear_0/b"),
+        ("disco_small_learner", "targets_0/y"),
+    ],
+)
+def test_script_fails_on_a_wrong_file(file: str, name: str, tmp_path: Path) -> None:
+    wrong = save(tmp_path / "wrong.npz", perturbed(load(GOLDEN / f"{file}.npz"), name))
+    done = run_python(SCRIPT, wrong, GOLDEN / "policy_gradient.npz")
+    assert done.returncode == 1
+    assert "wrong.npz: " in done.stdout
+    assert "past tolerance" in done.stdout
+    assert "policy_gradient.npz: policy gradient: ok" in done.stdout
+
+
+@pytest.mark.disco103
+def test_script_fails_on_a_wrong_disco103_file(tmp_path: Path) -> None:
+    arrays = load(GOLDEN / "disco103_learner.npz")
+    done = run_python(SCRIPT, save(tmp_path / "wrong.npz", perturbed(arrays, "log_0/total_loss")))
+    assert done.returncode == 1
+    assert "total_loss" in next(x for x in done.stdout.splitlines() if "past tolerance" in x)
+
+
+def test_script_fails_on_what_it_does_not_know(tmp_path: Path) -> None:
+    unknown = save(tmp_path / "unknown.npz", {"x": np.zeros(3)})
+    (tmp_path / "text.npz").write_text("not an archive")
+    for path in (unknown, tmp_path / "text.npz", tmp_path / "missing.npz"):
+        done = run_python(SCRIPT, path)
+        assert done.returncode == 1, path
+        assert f"{path.name}: FAIL" in done.stdout
+        assert "Traceback" not in done.stderr
+    assert run_python(SCRIPT).returncode != 0
