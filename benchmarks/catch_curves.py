@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -86,13 +87,13 @@ def plot(curves: dict[int, dict[int, float]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--jobs", type=int, default=1, help="seeds that run at the same time")
     parser.add_argument("--name", default="reference-settings", help="suffix of the files written")
     parser.add_argument("options", nargs="*", help="options of discorl train, after --")
     args = parser.parse_args()
-    curves = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in args.seeds:
-            curves[seed] = run(seed, args.options, Path(folder) / str(seed))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
+        runs = {s: pool.submit(run, s, args.options, Path(folder) / str(s)) for s in args.seeds}
+        curves = {seed: future.result() for seed, future in runs.items()}
     command = " ".join(["python -m benchmarks.catch_curves", *sys.argv[1:]])
     text = table(curves, command)
     RESULTS.mkdir(exist_ok=True)

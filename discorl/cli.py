@@ -81,6 +81,8 @@ def _train(args: list[str]) -> int:
         default=presets.for_task(task),
         args=args,
     )
+    if config.task != task:
+        raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
     return 130 if train(config).interrupted else 0
 
 

@@ -30,6 +30,12 @@ for _cls in (
     pytree.register_dataclass(_cls)
 
 
+def register(cls: type[Tree]) -> type[Tree]:
+    """Let the functions here look into a dataclass that another layer defines."""
+    pytree.register_dataclass(cls)
+    return cls
+
+
 def map(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """Apply ``fn`` to the tensors of ``tree`` (and of trees of the same shape); None stays None."""
     return pytree.tree_map(lambda x, *xs: x if x is None else fn(x, *xs), tree, *rest)

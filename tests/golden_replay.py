@@ -9,7 +9,8 @@ any quantity is off by more than its tolerance.
 Tolerances are relative to the largest entry of an array. The reference's inverse value transform
 subtracts 500 from a float32 near 500, so its values come in steps of ``value_rounding``; arrays
 whose entries are small beside the values they are differences of (q - V, means of errors) are
-allowed that much instead. A float64 run of the same formulas is as far from the reference.
+allowed that much instead; tests/test_golden.py shows that the reference is that far from exact.
+Likewise a meta-gradient is allowed what the last digits of the inputs change in it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
 from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet
@@ -35,7 +37,7 @@ from discorl.nets.agent_net import AgentNet
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import categorical, moments, squash
 from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
-from discorl.rules.format import arrays_to_params, params_to_arrays
+from discorl.rules.format import arrays_to_params, params_to_arrays, reference_name
 from discorl.rules.store import load_rule
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values, estimate_values
 from discorl.types import (
@@ -50,6 +52,7 @@ from discorl.types import (
 )
 
 Arrays = dict[str, np.ndarray]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,8 @@ MADE_OF_VALUES = {
     *("qv_adv", "normalized_qv_adv", "q_value", "target_q_value", "agent_q_mean", "q_target"),
     *("q_td", "normalized_q_td", "td", "tds", "normalized_td", "normalized_tds"),
     *("value", "values", "avg_value", "target_value", "value_target"),
-    "pi",  # the policy target reads all of the above
 }
+POLICY_SENSITIVITY = 0.1  # of the policy target, which is made by a network from all of these
 MEAN_ROUNDING = 5e-6  # of a logged mean, which may be near 0 though its terms are not
 
 SMALL = Tolerances(values=2e-5, loss=2e-5)
@@ -390,6 +393,8 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
             got = kind.targets(info.targets)[name]
             assert got is not None, name
             allowed = rounding if name in MADE_OF_VALUES else 0.0
+            if name == "pi":
+                allowed = POLICY_SENSITIVITY * rounding
             if name.startswith("normalized"):
                 kept = state.rule.td_moments if "td" in name else state.rule.advantage_moments
                 allowed = normalized_rounding(rounding, got, kept)
@@ -551,6 +556,8 @@ def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
 
 
 META_TOLERANCE = 1e-4  # of meta-gradients, relative to the largest entry of each array
+NUM_JITTERS, JITTER = 4, 2 * 2.0**-23  # float64 runs with inputs off by about two float32 ulps
+NOISE_MARGIN = 2
 
 
 def value_params(arrays: Arrays) -> Params:
@@ -594,14 +601,57 @@ def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
     ]
     valid = rollout_of(group(arrays, "valid_rollout"))
     window = Window(agent, meta_value, ObjectiveWeights())
+    inputs = (rule_params, start, v_start, rollouts, valid)
+    noise = float32_noise(window, inputs)
     for mode in get_args(MemoryMode):
-        result = meta_gradient(window, rule_params, start, v_start, rollouts, valid, mode)
-        check_meta_gradient(arrays, report, result, mode, tolerances)
+        result = meta_gradient(window, *inputs, mode=mode)
+        check_meta_gradient(arrays, report, result, noise, mode, tolerances)
+
+
+def float32_noise(window: Window, inputs: tuple) -> tuple[Params, dict[str, float]]:
+    """How far a float32 run may be from another: absolutely in each of the agent's parameters after
+    the last update, relatively in the meta-gradient of each module of the rule.
+
+    Adam divides by the root of the second moment, so a gradient that is nothing but rounding
+    becomes a full step and its derivative is enormous: some meta-gradients have two good digits.
+    Measured in float64, by what a few units in the last place of float32 in the inputs change.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def jittered(x: Tensor, size: float) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        return x.double() * (1 + size * noise)
+
+    def run(size: float) -> MetaGradient:
+        return meta_gradient(window, *tree.map(lambda x: jittered(x, size), inputs), mode="plain")
+
+    exact = run(0.0)
+    in_params = {k: torch.zeros(()) for k in exact.state.params}
+    in_gradient: dict[str, float] = {}
+    for _ in range(NUM_JITTERS):
+        other = run(JITTER)
+        for name, p in other.state.params.items():
+            distance = (p - exact.state.params[name]).abs().max()
+            in_params[name] = torch.maximum(in_params[name], distance)
+        for name, got in other.gradient.items():
+            want = exact.gradient[name]
+            error = float((got - want).abs().max() / want.abs().max().clamp(min=1e-12))
+            module = reference_name(name).rsplit("/", 1)[0]
+            in_gradient[module] = max(in_gradient.get(module, 0.0), error)
+    return in_params, in_gradient
 
 
 def check_meta_gradient(
-    arrays: Arrays, report: Report, result: MetaGradient, mode: str, tolerances: Tolerances
+    arrays: Arrays,
+    report: Report,
+    result: MetaGradient,
+    noise: tuple[Params, dict[str, float]],
+    mode: str,
+    tolerances: Tolerances,
 ) -> None:
+    noise_in_params, noise_in_gradient = noise
     report.check(f"{mode}/meta_loss", result.loss, arrays["meta_loss"], tolerances.values)
     logged = {
         "adv": result.values.advantage.mean(),
@@ -617,21 +667,26 @@ def check_meta_gradient(
         report.check(f"{mode}/log/{name}", logged[name], want, tolerances.values, allowed)
     for name, want in group(arrays, "params_final").items():
         ours = agent_name(name).replace("second", "y")
+        allowed = NOISE_MARGIN * float(noise_in_params[ours])
         got = result.state.params[ours]
-        report.check(f"{mode}/params_final", got, want.T, tolerances.params)
+        report.check(f"{mode}/params_final", got, want.T, tolerances.params, allowed)
     final = value_params(group(arrays, "value_params_final"))
     for name, want in final.items():
         got = result.value_state.params[name]
         report.check(f"{mode}/value_params_final", got, want.numpy(), tolerances.params)
 
     gradient = {k: torch.from_numpy(v) for k, v in params_to_arrays(result.gradient).items()}
-    for name, want in group(arrays, "meta_grads").items():
-        report.check(f"{mode}/meta_gradient", gradient[name], want, META_TOLERANCE)
-    for name, want in group(arrays, "meta_grads_norm").items():
-        report.check(f"{mode}/meta_gradient_norm", gradient[name].norm(), want, META_TOLERANCE)
-    for name, want in group(arrays, "meta_grads_first32").items():
-        got = gradient[name].flatten()[: len(want)]
-        report.check(f"{mode}/meta_gradient_first32", got, want, META_TOLERANCE)
+    parts: dict[str, Callable[[Tensor, int], Tensor]] = {
+        "meta_grads": lambda x, _: x,
+        "meta_grads_norm": lambda x, _: x.norm(),
+        "meta_grads_first32": lambda x, size: x.flatten()[:size],
+    }
+    for part, of in parts.items():
+        for name, want in group(arrays, part).items():
+            largest = float(np.abs(want).max()) if want.size else 0.0
+            allowed = NOISE_MARGIN * noise_in_gradient[name.rsplit("/", 1)[0]] * largest
+            got = of(gradient[name], want.size)
+            report.check(f"{mode}/{part}/{name}", got, want, META_TOLERANCE, allowed)
 
 
 # --- the script ----------------------------------------------------------------------------------

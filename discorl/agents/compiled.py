@@ -36,9 +36,7 @@ def compile_agent(agent: Agent) -> Agent:
     rounding only.
     """
     if not _compiler_works():
-        warnings.warn(
-            "--compile: no working C++ compiler was found; going on without", stacklevel=2
-        )
+        warnings.warn("no working C++ compiler was found; going on uncompiled", stacklevel=2)
         return agent
     rule: Any = CompiledRule(agent.rule, torch.compile(agent.rule.targets))
     optimiser = Transform(agent.optimiser.init, torch.compile(agent.optimiser.update))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from discorl import optim
+from discorl import optim, tree
 from discorl.agents.agent import adam_clip
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
@@ -21,6 +21,7 @@ from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import Params, Rollout, RuleState, Values
 
 
+@tree.register
 @dataclass(frozen=True)
 class MetaValueState:
     """All that changes as the value function learns."""

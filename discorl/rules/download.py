@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from discorl.atomic import atomic_file
 from discorl.errors import DiscorlError
 
 ATTEMPTS = 3
@@ -44,21 +43,13 @@ def download(url: str, path: Path, sha256: str, show_progress: bool = True) -> N
 
 
 def _attempt(url: str, path: Path, sha256: str, show_progress: bool) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            digest = hashlib.sha256()
-            for chunk in _chunks(url, path.name, show_progress):
-                digest.update(chunk)
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
+    digest = hashlib.sha256()
+    with atomic_file(path) as file:
+        for chunk in _chunks(url, path.name, show_progress):
+            digest.update(chunk)
+            file.write(chunk)
         if digest.hexdigest() != sha256:
             raise DiscorlError(f"what {url} sent has the wrong sha256 {digest.hexdigest()}")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _chunks(url: str, label: str, show_progress: bool):

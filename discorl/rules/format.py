@@ -10,9 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import numpy as np
 import torch
 from numpy.lib import format as npy
 
+from discorl.atomic import atomic_file
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNet, MetaNetSizes
 from discorl.types import Params
@@ -237,23 +236,14 @@ def _parse_comment(comment: bytes, path: Path) -> dict[str, Any]:
 def write_archive(path: Path, params: Params, comment: dict[str, Any]) -> None:
     """Write a rule file atomically; equal rules give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, array in sorted(params_to_arrays(params).items()):
-                    buffer = io.BytesIO()
-                    npy.write_array(buffer, array, version=(1, 0), allow_pickle=False)
-                    entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-                    entry.compress_type = zipfile.ZIP_DEFLATED
-                    archive.writestr(entry, buffer.getvalue())
-                archive.comment = json.dumps(comment, sort_keys=True).encode()
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in sorted(params_to_arrays(params).items()):
+            buffer = io.BytesIO()
+            npy.write_array(buffer, array, version=(1, 0), allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, buffer.getvalue())
+        archive.comment = json.dumps(comment, sort_keys=True).encode()
 
 
 def _listed(names: list[str]) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from discorl.runs.files import write_atomically
+from discorl.atomic import write_atomically
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from discorl.atomic import write_atomically
 from discorl.errors import DiscorlError
 from discorl.types import Params
 
@@ -35,20 +35,6 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
             f"cannot write to {folder}: {e.strerror}; choose another --out"
         ) from None
     return folder
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` in one step; it holds the old bytes or the new ones, never a mixture."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -1,0 +1,49 @@
+"""The compiled update: the same numbers, and a way out where there is no compiler."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from discorl import tree
+from discorl.agents import compiled
+from discorl.agents.compiled import compile_agent
+from discorl.agents.update import update_agent
+from tests.builders import random_rollout, random_rule_params, rng, small_agent, small_disco
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None,
+    reason="torch.compile needs a C++ compiler: install g++ or clang++",
+)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_same_numbers_as_uncompiled() -> None:
+    rule = small_disco()
+    agent = small_agent(rule)
+    fast = compile_agent(agent)
+    assert fast is not agent
+    rule_params, state = random_rule_params(rule), agent.init_state(rng())
+    rollout = random_rollout()
+    other = state
+    for _ in range(3):
+        state, want = update_agent(agent, rule_params, state, rollout)
+        other, got = update_agent(fast, rule_params, other, rollout)
+        for a, b in zip(tree.leaves(got.targets), tree.leaves(want.targets), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+        for name, p in state.params.items():
+            torch.testing.assert_close(other.params[name], p, rtol=1e-5, atol=1e-5)
+
+
+def test_goes_on_uncompiled_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> object:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(compiled.torch, "compile", fails)
+    agent = small_agent(small_disco())
+    with pytest.warns(UserWarning, match="no working C\\+\\+ compiler"):
+        assert compile_agent(agent) is agent

@@ -1,0 +1,102 @@
+"""The meta-gradient: its two memory modes agree; the golden files say that they are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from discorl.agents.agent import adam_clip
+from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet, delay_rewards
+from discorl.discovery.objective import ObjectiveWeights
+from discorl.discovery.unroll import Window, meta_gradient
+from discorl.nets.torsos import MLPTorso
+from tests.builders import (
+    assert_bit_equal,
+    clone,
+    double,
+    random_rollout,
+    random_rule_params,
+    rng,
+    small_agent,
+    small_disco,
+)
+
+
+def inputs(num_updates: int) -> tuple[Window, tuple[Any, ...]]:
+    """A window, and what ``meta_gradient`` takes besides."""
+    rule = small_disco()
+    agent = small_agent(rule)
+    meta_value = MetaValue(ValueNet(MLPTorso(4, (5,)), 5), adam_clip(1e-3))
+    rollouts = [random_rollout(seed=i) for i in range(num_updates)]
+    state, value_state = agent.init_state(rng(3)), meta_value.init_state(rng(4))
+    valid = random_rollout(num_steps=9, seed=99)
+    window = Window(agent, meta_value, ObjectiveWeights())
+    return window, (random_rule_params(rule), state, value_state, rollouts, valid)
+
+
+@pytest.mark.parametrize("num_updates", [1, 2, 5])
+def test_memory_modes_agree(num_updates: int) -> None:
+    window, args = inputs(num_updates)
+    plain = meta_gradient(window, *args, mode="plain")
+    recomputed = meta_gradient(window, *args, mode="recompute")
+    assert_bit_equal(plain.state, recomputed.state)
+    assert_bit_equal(plain.value_state, recomputed.value_state)
+    for name, want in plain.gradient.items():
+        torch.testing.assert_close(recomputed.gradient[name], want, rtol=1e-4, atol=1e-8)
+    assert any(bool(g.abs().max() > 0) for g in plain.gradient.values())
+
+
+def test_memory_modes_agree_to_the_last_digits_in_float64() -> None:
+    window, args = inputs(3)
+    plain = meta_gradient(window, *double(args), mode="plain")
+    recomputed = meta_gradient(window, *double(args), mode="recompute")
+    for name, want in plain.gradient.items():
+        torch.testing.assert_close(recomputed.gradient[name], want, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["plain", "recompute"])
+def test_inputs_are_not_changed(mode: Any) -> None:
+    window, args = inputs(2)
+    before = clone(args)
+    meta_gradient(window, *args, mode=mode)
+    assert_bit_equal(before, args)
+
+
+def test_lifetime_lstm_has_no_part_in_a_single_update() -> None:
+    window, args = inputs(1)
+    gradient = meta_gradient(window, *args, mode="plain").gradient
+    assert bool((gradient["lifetime_rnn.gates.weight"] == 0).all())
+    window, args = inputs(2)
+    gradient = meta_gradient(window, *args, mode="plain").gradient
+    assert bool((gradient["lifetime_rnn.gates.weight"] != 0).any())
+
+
+def test_value_function_learns_the_value_of_a_constant_reward() -> None:
+    rollout = random_rollout(num_steps=20, batch=8)
+    ones = torch.ones_like(rollout.rewards)
+    rollout = type(rollout)(
+        rollout.observations,
+        rollout.actions,
+        ones,
+        ones,
+        torch.zeros_like(rollout.behaviour_logits),
+    )
+    meta_value = MetaValue(ValueNet(MLPTorso(4, (16,)), 16), adam_clip(3e-3))
+    state: MetaValueState = meta_value.init_state(rng())
+    logits = rollout.behaviour_logits
+    before, _ = meta_value.estimate(state, rollout, logits, lambda x: x)
+    for _ in range(300):
+        state = meta_value.update(state, rollout, logits, lambda x: x)
+    after, _ = meta_value.estimate(state, rollout, logits, lambda x: x)
+    assert float(after.td.abs().mean()) < 0.5 * float(before.td.abs().mean())
+    assert float(after.value.mean()) > float(before.value.mean()) + 5
+
+
+def test_delayed_rewards_come_one_step_late() -> None:
+    rollout = random_rollout()
+    late = delay_rewards(rollout)
+    assert torch.equal(late.rewards[1:], rollout.rewards[:-1])
+    assert torch.equal(late.discounts[1:], rollout.discounts[:-1])
+    assert torch.equal(late.actions, rollout.actions)
