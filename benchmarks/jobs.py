@@ -22,9 +22,9 @@ class TimedJob:
 
 
 JOBS = (
-    TimedJob("train_step", "training step, 3 actions", "train"),
-    TimedJob("learn_3", "learner step alone, 3 actions", "learn", {"num_actions": 3}),
-    TimedJob("learn_18", "learner step, 18 actions", "learn", {"num_actions": 18}, repeats=2),
+    TimedJob("train_step", "training step, 3 actions", "train", repeats=10),
+    TimedJob("learn_3", "learner step alone, 3 actions", "learn", {"num_actions": 3}, repeats=6),
+    TimedJob("learn_18", "learner step, 18 actions", "learn", {"num_actions": 18}, repeats=3),
     TimedJob(
         "env_steps", "environment steps", "env_steps", repeats=10, units=ENV_BATCH * ENV_STEPS
     ),

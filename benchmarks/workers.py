@@ -30,6 +30,7 @@ class Implementation:
 
 
 OURS = Implementation("discorl", "ours", Path(sys.executable))
+COMPILED = Implementation("compiled", "ours", Path(sys.executable), ("--compile",))
 
 
 class WorkerError(Exception):
@@ -149,6 +150,7 @@ def disco_torch(given_python: Path | None, install: bool) -> Implementation:
 
 
 PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
+    "compiled": lambda python, install: COMPILED,
     "jax": jax_reference,
     "disco-torch": disco_torch,
 }

@@ -133,7 +133,7 @@ class TrainConfig:
     """Trajectories kept for replay, first in first out."""
     updates_per_step: int = 1
     """Updates after each rollout."""
-    mask_episode_starts: bool = True
+    mask_episode_starts: bool = False
     """Leave the first step of each episode out of the loss, as the reference does."""
 
     compile: bool = False

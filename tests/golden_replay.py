@@ -372,7 +372,8 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
     params = agent_params(group(arrays, "params_0"), kind.second_head)
     target_arrays = group(arrays, "target_params_0")
     target_params = agent_params(target_arrays, kind.second_head) if target_arrays else None
-    agent = Agent(net_for(params, kind.rule), kind.rule, adam_clip(kind.learning_rate))
+    optimiser = adam_clip(kind.learning_rate)
+    agent = Agent(net_for(params, kind.rule), kind.rule, optimiser, mask_episode_starts=True)
     state = initial_state(agent, params, target_params)
     tolerances = kind.tolerances
 
@@ -573,12 +574,12 @@ def value_params(arrays: Arrays) -> Params:
     return params
 
 
-def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
-    """Meta-loss and meta-gradient through some updates, in every memory mode."""
+def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple, Tolerances]:
+    """What a file gives to ``meta_gradient``, and how exact its results are."""
     rule, rule_params, tolerances = disco_rule(arrays)
     params = agent_params(group(arrays, "params_0"), "y")
     optimiser = adam_clip(SETTINGS.disco_learning_rate)
-    agent = Agent(net_for(params, rule), rule, optimiser)
+    agent = Agent(net_for(params, rule), rule, optimiser, mask_episode_starts=True)
     start = initial_state(agent, params, None)
 
     v_params = value_params(group(arrays, "value_params_0"))
@@ -601,7 +602,12 @@ def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
     ]
     valid = rollout_of(group(arrays, "valid_rollout"))
     window = Window(agent, meta_value, ObjectiveWeights())
-    inputs = (rule_params, start, v_start, rollouts, valid)
+    return window, (rule_params, start, v_start, rollouts, valid), tolerances
+
+
+def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
+    """Meta-loss and meta-gradient through some updates, in every memory mode."""
+    window, inputs, tolerances = meta_gradient_inputs(arrays)
     noise = float32_noise(window, inputs)
     for mode in get_args(MemoryMode):
         result = meta_gradient(window, *inputs, mode=mode)

@@ -20,7 +20,7 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path: Path) ->
     path = tmp_path / "a"
     write_atomically(path, b"old")
     with pytest.raises(TypeError), atomic_file(path) as file:
-        file.write("not bytes")  # pyright: ignore[reportArgumentType]
+        file.write("not bytes")  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
 from benchmarks.flops import products_of, replay_products, square_product
@@ -19,6 +21,7 @@ from benchmarks.worker import (
     serve,
 )
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
@@ -27,11 +30,15 @@ from discorl.rules.store import load_rule
 from discorl.runs.memory import keep_freed_memory
 from discorl.types import AgentState, EnvSpec, Params, Rollout
 
+COMPILE = "--compile" in sys.argv[1:]
+
 
 def make_agent(num_actions: int) -> tuple[Agent, Params, AgentState]:
     loaded = load_rule("disco103")
     net = mlp_agent_net(EnvSpec((ROWS, COLUMNS), num_actions), loaded.rule)
     agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE))
+    if COMPILE:
+        agent = compile_agent(agent)
     return agent, loaded.params, agent.init_state(torch.Generator().manual_seed(0))
 
 
@@ -139,6 +146,8 @@ def matmul_square(size: int = 2048) -> Job:
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
     work = (train, learn, act, env_steps, replay_sample, matmul, matmul_square)
+    if COMPILE:
+        work = (train, learn)  # the rest has nothing to compile
     serve(
         {w.__name__: w for w in work},
         {"torch": torch.__version__, "threads": torch.get_num_threads()},

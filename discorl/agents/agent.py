@@ -22,8 +22,9 @@ class Agent:
     net: nn.Module
     rule: UpdateRule
     optimiser: optim.Transform
-    mask_episode_starts: bool = True
-    """Leave the first step of each episode out of the loss, as the reference does."""
+    mask_episode_starts: bool = False
+    """Leave the first step of each episode out of the loss. The reference does, and learns later
+    for it (benchmarks/results); in one-step episodes it would learn nothing."""
 
     def __post_init__(self) -> None:
         num_actions = getattr(self.net, "num_actions", 0)

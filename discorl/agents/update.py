@@ -25,6 +25,7 @@ from discorl.types import (
 T = TypeVar("T")
 
 
+@torch.enable_grad()  # even where the caller has switched gradients off
 def update_agent(
     agent: Agent,
     rule_params: Params,

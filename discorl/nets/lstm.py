@@ -36,16 +36,17 @@ class LSTM(nn.Module):
         return torch.cat([i, g, f + 1, o])
 
     def input_gates(self, x: Tensor) -> Tensor:
-        """The inputs' share of the gates and the bias, for any number of steps at once."""
-        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs], self.bias())
+        """The inputs' share of the gates, for any number of steps at once."""
+        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs])
 
-    def hidden_gates(self, hidden: Tensor) -> Tensor:
+    def hidden_gates(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
         """The hidden state's share of the gates."""
-        return nn.functional.linear(hidden, self.gates.weight[:, self.num_inputs :])
+        return nn.functional.linear(hidden, self.gates.weight[:, self.num_inputs :], bias)
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:
         """One step."""
-        return lstm_step(self.input_gates(x) + self.hidden_gates(state.hidden), state.cell)
+        gates = self.input_gates(x) + self.hidden_gates(state.hidden, self.bias())
+        return lstm_step(gates, state.cell)
 
     def unroll_backward(self, x: Tensor, reset: Tensor) -> Tensor:
         """Run from the last step to the first, starting anew where ``reset`` [S, B] is true.
@@ -55,10 +56,11 @@ class LSTM(nn.Module):
         """
         projected = self.input_gates(x)
         keep = (~reset).to(x.dtype).unsqueeze(-1)
+        bias = self.bias()
         state = self.zero_state(x.shape[1])
         outputs = []
         for gates_t, keep_t in zip(projected.unbind()[::-1], keep.unbind()[::-1], strict=True):
             hidden, cell = state.hidden * keep_t, state.cell * keep_t
-            state = lstm_step(gates_t + self.hidden_gates(hidden), cell)
+            state = lstm_step(gates_t + self.hidden_gates(hidden, bias), cell)
             outputs.append(state.hidden)
         return torch.stack(outputs[::-1])

@@ -43,6 +43,7 @@ class _RowLoss(Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _, slope = output
         ctx.mark_non_differentiable(slope)
+        ctx.set_materialize_grads(False)  # no zeros for the slope, which nobody differentiates
         # Where a meta-gradient follows the target, the gradient is computed from it again.
         follows_target = any(x.requires_grad for x in inputs[1:])
         ctx.save_for_backward(*inputs, None if follows_target else slope)
@@ -71,8 +72,10 @@ class _KLLoss(_RowLoss):
         return _in_blocks(block, logits, target_logits)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None]:
         logits, target_logits, slope = ctx.saved_tensors
+        if grads[0] is None:
+            return None, None
         if slope is None or torch.is_grad_enabled():
             slope = torch.softmax(logits, -1) - torch.softmax(target_logits, -1)
         return grads[0].unsqueeze(-1) * slope, None
@@ -96,8 +99,10 @@ class _SparseCrossEntropy(_RowLoss):
         return _in_blocks(block, logits, index, weights)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         logits, index, weights, slope = ctx.saved_tensors
+        if grads[0] is None:
+            return None, None, None
         if slope is None or torch.is_grad_enabled():
             slope = torch.softmax(logits, -1).scatter_add(-1, index, -weights)
         return grads[0].unsqueeze(-1) * slope, None, None

@@ -448,3 +448,17 @@ def test_actions_not_taken_get_no_backward_pass() -> None:
     forward_of_an_action = 2 * num_steps * batch * 64 * (200 + 201)
     cost = (flops(rule, 18) - flops(rule, 2)) / 16
     assert 2 * forward_of_an_action < cost < 2.3 * forward_of_an_action
+
+
+def test_learns_where_the_caller_has_switched_gradients_off() -> None:
+    rule = small_disco()
+    agent = small_agent(rule)
+    rule_params, state, rollout = (
+        random_rule_params(rule),
+        agent.init_state(rng()),
+        random_rollout(),
+    )
+    want, _ = update_agent(agent, rule_params, state, rollout)
+    with torch.no_grad():
+        got, _ = update_agent(agent, rule_params, state, rollout)
+    assert_bit_equal(got, want)
