@@ -5,7 +5,8 @@
 
 The settings are the reference's: 2 environments, 29 steps, batches of 64 from a replay of 1024,
 learning rate 0.01. It also leaves the first step of each episode out of the loss, which is the
-second command. Writes a plot and a table to benchmarks/results. Whatever follows ``--`` goes to ``discorl train``.
+second command. Writes a plot and a table to benchmarks/results. Whatever follows ``--`` goes to
+``discorl train``.
 """
 
 from __future__ import annotations
