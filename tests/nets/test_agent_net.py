@@ -122,10 +122,10 @@ def test_action_model_is_one_lstm_step_for_each_one_hot_action() -> None:
 
 
 def test_torso_has_no_activation_after_its_last_layer() -> None:
-    torso = MLPTorso(4, (3, 2))
+    torso = MLPTorso(4, (8, 5))
     first, second = torso.mlp.layers
-    x = torch.randn(6, 2, 2, generator=rng())
-    expected = second(torch.relu(first(x.reshape(6, 4))))
+    x = torch.randn(30, 2, 2, generator=rng())
+    expected = second(torch.relu(first(x.reshape(30, 4))))
     torch.testing.assert_close(torso(x), expected)
     assert (expected < 0).any()
 
