@@ -1,11 +1,11 @@
 """Catch with Disco103, several seeds: learning curves beside the reference's.
 
-    python -m benchmarks.catch_curves                       # five seeds
-    python -m benchmarks.catch_curves --name reference-mask -- --mask-episode-starts
+    python -m benchmarks.catch_curves                       # five seeds, the reference's settings
+    python -m benchmarks.catch_curves --name episode-starts-learnt -- --no-mask-episode-starts
 
 The settings are the reference's: 2 environments, 29 steps, batches of 64 from a replay of 1024,
-learning rate 0.01. It also leaves the first step of each episode out of the loss, which is the
-second command. Writes a plot and a table to benchmarks/results. Whatever follows ``--`` goes to
+learning rate 0.01. It leaves the first step of each episode out of the loss; the second command
+does not. Writes a plot and a table to benchmarks/results. Whatever follows ``--`` goes to
 ``discorl train``.
 """
 
@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--jobs", type=int, default=1, help="seeds that run at the same time")
-    parser.add_argument("--name", default="default", help="suffix of the files written")
+    parser.add_argument("--name", default="reference-settings", help="suffix of the files written")
     parser.add_argument("options", nargs="*", help="options of discorl train, after --")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:

@@ -133,8 +133,9 @@ class TrainConfig:
     """Trajectories kept for replay, first in first out."""
     updates_per_step: int = 1
     """Updates after each rollout."""
-    mask_episode_starts: bool = False
-    """Leave the first step of each episode out of the loss, as the reference does."""
+    mask_episode_starts: bool = True
+    """Leave the first step of each episode out of the loss, as the reference does. Switch it off
+    where episodes are a step or two long: the first action would never be learnt from."""
 
     compile: bool = False
     """Compile the many small operations of learning with torch.compile: a minute to start, then

@@ -22,9 +22,9 @@ class Agent:
     net: nn.Module
     rule: UpdateRule
     optimiser: optim.Transform
-    mask_episode_starts: bool = False
-    """Leave the first step of each episode out of the loss. The reference does, and learns later
-    for it (benchmarks/results); in one-step episodes it would learn nothing."""
+    mask_episode_starts: bool = True
+    """Leave the first step of each episode out of the loss, as the reference does. Switch it off
+    where episodes are a step or two long: the first action would never be learnt from."""
 
     def __post_init__(self) -> None:
         num_actions = getattr(self.net, "num_actions", 0)
