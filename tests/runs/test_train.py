@@ -161,5 +161,5 @@ def test_impossible_networks_and_optimisers_are_refused() -> None:
         lambda: OptimiserConfig(learning_rate=float("nan")),
         lambda: OptimiserConfig(max_abs_update=float("inf")),
     ):
-        with pytest.raises(DiscorlError, match="net|optimiser"):
+        with pytest.raises(DiscorlError, match=r"net|optimiser"):
             make()
