@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +18,21 @@ from discorl.types import (
     Params,
     Predictions,
     Rollout,
+    RuleState,
     Targets,
     Unroll,
     UpdateInfo,
 )
 
 T = TypeVar("T")
+
+Each = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Turns a function of one agent into one of many: ``tree.vmap``, or ``one_agent`` for no change."""
+
+
+def one_agent(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """There is only one agent."""
+    return fn
 
 
 @torch.enable_grad()  # even where the caller has switched gradients off
@@ -34,42 +44,48 @@ def update_agent(
     *,
     differentiable: bool = False,
     across: MeanFn = lambda x: x,
+    each: Each = one_agent,
 ) -> tuple[AgentState, UpdateInfo]:
     """Train the agent once on a rollout.
 
     With ``differentiable`` the new state is a differentiable function of ``rule_params`` and of the
     old state; the numbers are the same either way. ``across`` averages over processes that share
-    the batch.
+    the batch. With ``each = tree.vmap`` many agents of one structure are trained side by side:
+    every tensor has a leading axis of agents, the rule's parameters too.
     """
+
     # The predictions are a function of an alias of the parameters, and the loss a function of an
     # alias of the predictions. The targets depend on the predictions themselves, so the gradient
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
-    params = _alias(state.params, differentiable)
-    reader = agent.rule.reader(rule_params)
-    unroll: Unroll = functional_call(
-        agent.net,
-        params,
-        (rollout.observations, rollout.actions, reader),
-        {"method": "unroll", "differentiable": differentiable},
-    )
-    seen = unroll if differentiable else tree.detach(unroll)
-    with torch.set_grad_enabled(differentiable):
+    def unroll_one(params: Params, rule_params: Params, rollout: Rollout) -> Unroll:
+        args = (rollout.observations, rollout.actions, agent.rule.reader(rule_params))
+        options = {"method": "unroll", "differentiable": differentiable}
+        return functional_call(agent.net, params, args, options)
+
+    def targets_one(
+        rule_params: Params, state: AgentState, unroll: Unroll, rollout: Rollout
+    ) -> tuple[Targets, RuleState]:
         target = None
         if state.rule.target_params is not None:
-            args = (rollout.observations, reader)
+            args = (rollout.observations, agent.rule.reader(rule_params))
             target = functional_call(
                 agent.net, state.rule.target_params, args, {"method": "read_all"}
             )
-        targets, rule_state = agent.rule.targets(
-            rule_params, state.rule, state.params, seen, target, rollout, across
+        return agent.rule.targets(
+            rule_params, state.rule, state.params, unroll, target, rollout, across
         )
+
+    params = _alias(state.params, differentiable)
+    unroll: Unroll = each(unroll_one)(params, rule_params, rollout)
+    seen = unroll if differentiable else tree.detach(unroll)
+    with torch.set_grad_enabled(differentiable):
+        targets, rule_state = each(targets_one)(rule_params, state, seen, rollout)
     loss, losses, output_grads = _loss_and_output_grads(
-        agent, unroll.predictions, targets, rollout, differentiable
+        agent, unroll.predictions, targets, rollout, differentiable, each
     )
-    outputs = tree.leaves(unroll.predictions)
     gradients = torch.autograd.grad(
-        outputs,
+        tree.leaves(unroll.predictions),
         list(params.values()),
         output_grads,
         create_graph=differentiable,
@@ -77,13 +93,13 @@ def update_agent(
     )
     grads = {name: across(g) for name, g in zip(params, gradients, strict=True)}
 
-    updates, optimiser = agent.optimiser.update(grads, state.optimiser, state.params)
+    updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
     new_params = {name: p + updates[name] for name, p in state.params.items()}
     info = UpdateInfo(
         loss=loss.detach(),
         losses=losses,
-        gradient_norm=global_norm(tree.detach(grads)),
-        update_norm=global_norm(tree.detach(updates)),
+        gradient_norm=global_norm(tree.detach(grads), loss.dim()),
+        update_norm=global_norm(tree.detach(updates), loss.dim()),
         predictions=seen.predictions,
         targets=targets,
     )
@@ -106,18 +122,26 @@ def _loss_and_output_grads(
     targets: Targets,
     rollout: Rollout,
     differentiable: bool,
+    each: Each,
 ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
     """The mean loss, its parts, and its gradient with respect to each prediction."""
+
+    def loss_one(
+        predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        per_step, parts = agent.rule.loss(predictions, targets, rollout)
+        loss = masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts))
+        return loss, {name: x.detach().mean() for name, x in parts.items()}
+
     predictions = _alias(predictions, differentiable)
-    per_step, parts = agent.rule.loss(predictions, targets, rollout)
-    loss = masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts))
+    loss, parts = each(loss_one)(predictions, targets, rollout)
     output_grads = torch.autograd.grad(
-        loss,
+        loss.sum(),
         tree.leaves(predictions),
         create_graph=differentiable,
         materialize_grads=True,
     )
-    return loss, {name: x.detach().mean() for name, x in parts.items()}, list(output_grads)
+    return loss, parts, list(output_grads)
 
 
 def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
