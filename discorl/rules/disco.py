@@ -50,6 +50,8 @@ class DiscoRule:
     weights: LossWeights = field(default_factory=LossWeights)
     target_rate: float = 0.1
     """Share of the current parameters that enters the target parameters at each update."""
+    mask_episode_starts: bool = True
+    """Whether its agents leave the first step of each episode out of the loss. Disco103's do."""
 
     net: MetaNet = field(init=False, repr=False, compare=False)
 
