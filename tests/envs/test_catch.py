@@ -15,7 +15,7 @@ LEFT, STAY, RIGHT = 0, 1, 2
 
 
 def state(ball_row: int, ball_column: int, paddle: int) -> CatchState:
-    return CatchState(*(torch.tensor([x]) for x in (ball_row, ball_column, paddle)))
+    return CatchState(torch.tensor([ball_row]), torch.tensor([ball_column]), torch.tensor([paddle]))
 
 
 def play(env: Catch, now: CatchState, *actions: int):
