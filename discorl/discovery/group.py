@@ -22,7 +22,6 @@ from discorl.discovery.unroll import MemoryMode, MetaGradient, Window, meta_grad
 from discorl.envs.base import TensorEnv
 from discorl.types import AgentState, Params, Rollout, TimeStep
 
-
 FOR_EVER = 2**62
 
 
@@ -160,7 +159,7 @@ def live_window(
 def act(
     group: Group, params: Params, state: GroupState, num_steps: int, generator: torch.Generator
 ) -> tuple[Rollout, GroupState, Episodes]:
-    """Every agent acts for ``num_steps`` in its copies of the task. Rollout leaves [P, T, E, ...]"""
+    """Every agent acts for ``num_steps`` in its copies of the task. Leaves [P, T, E, ...]"""
     env, shape = group.env, (group.num_agents, group.num_envs)
     policy = tree.vmap(
         lambda params, seen: functional_call(
@@ -197,9 +196,7 @@ def act(
     return rollout, state, episodes
 
 
-def reborn(
-    group: Group, state: GroupState, due: Tensor, generator: torch.Generator
-) -> GroupState:
+def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Generator) -> GroupState:
     """Agents that are due start again from nothing, on a new draw of the task."""
     index = due.nonzero().flatten()
     if len(index) == 0:
@@ -249,9 +246,7 @@ class Acting:
 
     def training(self, update: int, state: AgentState) -> Rollout:
         group = self._group
-        fresh = (
-            self._ahead[update] if group.acts_ahead else self._act(state, group.rollout_length)
-        )
+        fresh = self._ahead[update] if group.acts_ahead else self._act(state, group.rollout_length)
         if self.state.replay is None:
             return fresh
         replay = store(self.state.replay, fresh)
