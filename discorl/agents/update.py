@@ -65,7 +65,7 @@ def update_agent(
             rule_params, state.rule, state.params, seen, target, rollout, across
         )
     loss, losses, output_grads = _loss_and_output_grads(
-        agent, unroll.predictions, targets, rollout, differentiable
+        agent, unroll.predictions, targets, rollout, differentiable, across
     )
     outputs = tree.leaves(unroll.predictions)
     gradients = torch.autograd.grad(
@@ -80,8 +80,8 @@ def update_agent(
     updates, optimiser = agent.optimiser.update(grads, state.optimiser, state.params)
     new_params = {name: p + updates[name] for name, p in state.params.items()}
     info = UpdateInfo(
-        loss=loss.detach(),
-        losses=losses,
+        loss=across(loss.detach()),
+        losses={name: across(x) for name, x in losses.items()},
         gradient_norm=global_norm(tree.detach(grads)),
         update_norm=global_norm(tree.detach(updates)),
         predictions=seen.predictions,
@@ -106,11 +106,12 @@ def _loss_and_output_grads(
     targets: Targets,
     rollout: Rollout,
     differentiable: bool,
+    across: MeanFn,
 ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-    """The mean loss, its parts, and its gradient with respect to each prediction."""
+    """This process's share of the mean loss, its parts, its gradient for each prediction."""
     predictions = _alias(predictions, differentiable)
     per_step, parts = agent.rule.loss(predictions, targets, rollout)
-    loss = masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts))
+    loss = masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts), across)
     output_grads = torch.autograd.grad(
         loss,
         tree.leaves(predictions),
@@ -127,6 +128,10 @@ def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
     return torch.ones_like(rollout.rewards[:-1])
 
 
-def masked_mean(per_step: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the steps that count."""
-    return (per_step * mask).sum() / (mask.sum() + 1e-8)
+def masked_mean(per_step: Tensor, mask: Tensor, across: MeanFn = lambda x: x) -> Tensor:
+    """Mean over the steps that count.
+
+    With several processes it is a share: the mean of the shares is the mean over all steps that
+    count anywhere, because each is divided by what counts in a process on average.
+    """
+    return (per_step * mask).sum() / (across(mask.sum()) + 1e-8)
