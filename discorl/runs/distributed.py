@@ -28,9 +28,9 @@ TIMEOUT = timedelta(minutes=10)
 class Ranks:
     """Which of the processes this is."""
 
-    rank: int = 0
-    size: int = 1
-    device: torch.device = torch.device("cpu")
+    rank: int
+    size: int
+    device: torch.device
     restarts: int = 0
     """How often torchrun has started the processes anew."""
 
@@ -57,7 +57,7 @@ def start(device: str = "auto", timeout: timedelta = TIMEOUT) -> Ranks:
     """Join the other processes if torchrun has started some; else be the only one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if "RANK" not in os.environ or size == 1:
-        return Ranks(device=choose_device(device))
+        return Ranks(0, 1, choose_device(device))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device in ("auto", "cuda") and torch.cuda.is_available():
         device = f"cuda:{local_rank % torch.cuda.device_count()}"
@@ -85,6 +85,16 @@ def mean(x: Tensor) -> Tensor:
     if not dist.is_initialized():
         return x
     return _Mean.apply(x)  # pyright: ignore[reportReturnType]
+
+
+def total(count: int) -> int:
+    """The sum of ``count`` over all processes."""
+    if not dist.is_initialized():
+        return count
+    x = torch.tensor(count)
+    with _together():
+        dist.all_reduce(x)
+    return int(x)
 
 
 def any_of(*flags: bool) -> tuple[bool, ...]:

@@ -262,9 +262,7 @@ def test_mean_over_processes_is_asked_of_gradients_and_statistics() -> None:
     state, rollout = double(living_state(agent)), double(random_rollout())
     alone, info = update_agent(agent, {}, state, rollout)
 
-    halved, _ = update_agent(
-        agent, {}, state, rollout, across=lambda x: x / 2 if x.ndim else x
-    )
+    halved, _ = update_agent(agent, {}, state, rollout, across=lambda x: x / 2 if x.ndim else x)
     for name, p in state.params.items():
         torch.testing.assert_close(halved.params[name] - p, (alone.params[name] - p) / 2)
 
