@@ -6,13 +6,15 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 from rich.console import Console
 
 from discorl import __version__
+from discorl.config import CheckpointConfig
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
@@ -21,6 +23,7 @@ USAGE = """\
 discorl: train RL agents with a learned update rule.
 
   discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
+  discorl train --resume RUN         go on with a run from its last checkpoint
   discorl train [TASK] --help        every setting of that task, with its default
   discorl envs                       the tasks there are
   discorl rules list                 the update rules on this machine
@@ -71,6 +74,8 @@ def _train(args: list[str]) -> int:
     from discorl.config import TrainConfig
     from discorl.runs.train import train
 
+    if any(a == "--resume" or a.startswith("--resume=") for a in args):
+        return _resume(args)
     task = "catch"
     if args and not args[0].startswith("-"):
         task, args = args[0], args[1:]
@@ -84,6 +89,44 @@ def _train(args: list[str]) -> int:
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
     return 130 if train(config).interrupted else 0
+
+
+@dataclass(frozen=True)
+class ResumeArgs:
+    """Go on with a run from its last checkpoint, with its own settings but for these."""
+
+    resume: Path
+    """Folder of the run."""
+    steps: int
+    """Training steps of the whole run; raise it to train for longer."""
+    checkpoint: CheckpointConfig
+    log: str
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    progress: Literal["auto", "bar", "lines", "none"]
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+
+def _resume(args: list[str]) -> int:
+    from discorl.runs.run_config import read_config
+    from discorl.runs.train import resume
+
+    i = next(i for i, a in enumerate(args) if a.startswith("--resume"))
+    given = args[i].partition("=")[2] or (args[i + 1] if i + 1 < len(args) else "")
+    if not given or given.startswith("-"):
+        raise DiscorlError("--resume needs the folder of a run, as in --resume runs/catch-1")
+    config, _ = read_config(Path(given))
+    if args[0] == config.task:
+        args = args[1:]
+    kept = {f.name: getattr(config, f.name) for f in fields(ResumeArgs) if f.name != "resume"}
+    changes = _parse(
+        ResumeArgs,
+        prog="discorl train --resume RUN",
+        description="Go on with a run. Its other settings stay as they were.",
+        default=ResumeArgs(Path(given), **kept),
+        args=args,
+    )
+    changed = {name: getattr(changes, name) for name in kept}
+    return 130 if resume(replace(config, **changed)).interrupted else 0
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:

@@ -105,6 +105,30 @@ class ReturnConfig:
             raise DiscorlError("returns: discount and lambda_ must lie between 0 and 1")
 
 
+LOGS = ("tensorboard", "wandb")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints: all that a run needs to go on to the last bit with --resume."""
+
+    every_steps: int | None = None
+    """Training steps between two checkpoints; None to go by the minutes alone."""
+    every_minutes: float | None = 10.0
+    """Minutes between two checkpoints. With None here and above there are none at all; otherwise
+    there is also one at the end, and at Ctrl-C."""
+    keep: int = 2
+    """Checkpoints kept; older ones are removed."""
+
+    def __post_init__(self) -> None:
+        for name in ("every_steps", "every_minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DiscorlError(f"checkpoint: {name} must be above 0, or None")
+        if self.keep < 1:
+            raise DiscorlError(f"checkpoint: keep must be at least 1, not {self.keep}")
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Train an agent with an update rule."""
@@ -142,9 +166,14 @@ class TrainConfig:
     faster steps. Needs a C++ compiler; goes on without if there is none."""
     log_every: int = 10
     """Training steps between two lines of metrics.jsonl."""
+    log: str = ""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    max_loss: float = 1e6
+    """The run stops when the loss is NaN or beyond this, and keeps the state from before."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
 
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     net: NetConfig = field(default_factory=NetConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     returns: ReturnConfig = field(default_factory=ReturnConfig)
@@ -164,6 +193,11 @@ class TrainConfig:
         for name in positive:
             if getattr(self, name) < 1:
                 raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in self.logs:
+            if name not in LOGS:
+                raise DiscorlError(f"log: there is no '{name}'; use {' or '.join(LOGS)}")
+        if not self.max_loss > 0:
+            raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
             raise DiscorlError(f"seed must be below 2^60, not {self.seed}")
         if self.rollout_length < 2:
@@ -177,3 +211,8 @@ class TrainConfig:
             )
         if self.num_envs > self.replay_capacity:
             raise DiscorlError("num_envs is above replay_capacity: raise replay_capacity")
+
+    @property
+    def logs(self) -> list[str]:
+        """The names in ``log``."""
+        return [name.strip() for name in self.log.split(",") if name.strip()]

@@ -18,6 +18,7 @@ import pytest
 from discorl.cli import main
 from discorl.rules.store import load_rule
 from discorl.runs.files import load_params
+from discorl.runs.logging import TIMING_FIELDS
 from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
 TINY = (
@@ -25,13 +26,12 @@ TINY = (
     *("--num-envs", "2", "--batch-size", "4", "--replay-capacity", "8", "--rollout-length", "5"),
     *("--net.torso", "8", "--net.action-lstm", "4", "--net.head-hidden", "4"),
 )
-TIMING = ("seconds", "steps_per_second")
 
 
 def metrics(folder: Path) -> list[dict]:
     """What the run logged, but for how long it took."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(x).items() if k not in TIMING} for x in lines]
+    return [{k: v for k, v in json.loads(x).items() if k not in TIMING_FIELDS} for x in lines]
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -62,6 +62,7 @@ def test_a_run_leaves_its_folder(runs: dict[str, Path]) -> None:
         "metrics.jsonl",
         "curve.png",
         "agent.npz",
+        "checkpoints",
     }
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
 

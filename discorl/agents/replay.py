@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ class Replay:
     def __len__(self) -> int:
         """Trajectories kept."""
         return self._size
+
+    @property
+    def mean_age(self) -> float:
+        """How many trajectories came after one that is drawn, on average."""
+        return max(self._size - 1, 0) / 2
 
     @property
     def num_bytes(self) -> int:
@@ -65,3 +71,17 @@ class Replay:
         ).to(self._storage.actions.device)
         batch = tree.map(lambda x: x.index_select(1, index), self._storage)
         return dataclasses.replace(batch, actions=batch.actions.long())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is kept; not copied, so it changes with the next ``add``."""
+        return {"storage": self._storage, "next": self._next, "size": self._size}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave of a replay of the same capacity."""
+        storage: Rollout | None = state["storage"]
+        if storage is not None and storage.actions.shape[1] != self.capacity:
+            raise DiscorlError(
+                f"the saved replay holds {storage.actions.shape[1]} trajectories, "
+                f"this one {self.capacity}: keep replay_capacity as it was"
+            )
+        self._storage, self._next, self._size = storage, state["next"], state["size"]

@@ -82,7 +82,7 @@ def update_agent(
     with torch.set_grad_enabled(differentiable):
         targets, rule_state = each(targets_one)(rule_params, state, seen, rollout)
     loss, losses, output_grads = _loss_and_output_grads(
-        agent, unroll.predictions, targets, rollout, differentiable, each
+        agent, unroll.predictions, targets, rollout, differentiable, across, each
     )
     gradients = torch.autograd.grad(
         tree.leaves(unroll.predictions),
@@ -96,8 +96,8 @@ def update_agent(
     updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
     new_params = {name: p + updates[name] for name, p in state.params.items()}
     info = UpdateInfo(
-        loss=loss.detach(),
-        losses=losses,
+        loss=across(loss.detach()),
+        losses={name: across(x) for name, x in losses.items()},
         gradient_norm=global_norm(tree.detach(grads), loss.dim()),
         update_norm=global_norm(tree.detach(updates), loss.dim()),
         predictions=seen.predictions,
@@ -122,15 +122,17 @@ def _loss_and_output_grads(
     targets: Targets,
     rollout: Rollout,
     differentiable: bool,
+    across: MeanFn,
     each: Each,
 ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-    """The mean loss, its parts, and its gradient with respect to each prediction."""
+    """This process's share of the mean loss, its parts, its gradient for each prediction."""
 
     def loss_one(
         predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
         per_step, parts = agent.rule.loss(predictions, targets, rollout)
-        loss = masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts))
+        mask = loss_mask(rollout, agent.mask_episode_starts)
+        loss = masked_mean(per_step, mask, across)
         return loss, {name: x.detach().mean() for name, x in parts.items()}
 
     predictions = _alias(predictions, differentiable)
@@ -151,6 +153,10 @@ def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
     return torch.ones_like(rollout.rewards[:-1])
 
 
-def masked_mean(per_step: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the steps that count."""
-    return (per_step * mask).sum() / (mask.sum() + 1e-8)
+def masked_mean(per_step: Tensor, mask: Tensor, across: MeanFn = lambda x: x) -> Tensor:
+    """Mean over the steps that count.
+
+    With several processes it is a share: the mean of the shares is the mean over all steps that
+    count anywhere, because each is divided by what counts in a process on average.
+    """
+    return (per_step * mask).sum() / (across(mask.sum()) + 1e-8)
