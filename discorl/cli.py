@@ -25,6 +25,7 @@ discorl: train RL agents with a learned update rule.
   discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
   discorl train --resume RUN         go on with a run from its last checkpoint
   discorl train [TASK] --help        every setting of that task, with its default
+  discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
   discorl envs                       the tasks there are
   discorl rules list                 the update rules on this machine
   discorl rules show RULE            sizes, settings and provenance of a rule
@@ -44,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
+        "discover": _discover,
         "envs": _envs,
         "rules": _rules,
     }
@@ -127,6 +129,50 @@ def _resume(args: list[str]) -> int:
     )
     changed = {name: getattr(changes, name) for name in kept}
     return 130 if resume(replace(config, **changed)).interrupted else 0
+
+
+def _discover(args: list[str]) -> int:
+    from discorl.discover_presets import PRESETS, discovery_preset
+    from discorl.runs.discover import discover, resume_discovery
+    from discorl.runs.discover_config import DiscoverConfig
+
+    if any(a == "--resume" or a.startswith("--resume=") for a in args):
+        changes = _parse(
+            ResumeDiscoveryArgs,
+            prog="discorl discover --resume RUN",
+            description="Go on with the discovery of a rule, exactly where it stopped.",
+            args=args,
+        )
+        changed = {"progress": changes.progress}
+        if changes.steps is not None:
+            changed |= {"steps": changes.steps}
+        return 130 if resume_discovery(changes.resume, **changed).interrupted else 0
+    preset = "suite"
+    if args and not args[0].startswith("-"):
+        preset, args = args[0], args[1:]
+    config = _parse(
+        DiscoverConfig,
+        prog=f"discorl discover {preset}",
+        description=(
+            f"Discover an update rule. Presets: {', '.join(PRESETS)}. The defaults below are those "
+            f"of '{preset}'."
+        ),
+        default=discovery_preset(preset),
+        args=args,
+    )
+    return 130 if discover(config).interrupted else 0
+
+
+@dataclass(frozen=True)
+class ResumeDiscoveryArgs:
+    """Go on with the discovery of a rule."""
+
+    resume: Path
+    """Folder of the run."""
+    steps: int | None = None
+    """Meta-steps of the whole run; raise it to go on for longer."""
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:

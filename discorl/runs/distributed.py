@@ -132,6 +132,12 @@ def gather(content: Any) -> list[Any] | None:
     return None
 
 
+def merge(part: dict[str, Any]) -> dict[str, Any]:
+    """The entries of all processes together, in every process."""
+    parts = gather(part)
+    return broadcast({k: v for of_one in parts for k, v in of_one.items()} if parts else None)
+
+
 def scatter(contents: Sequence[Any] | None) -> Any:
     """The other way round: the first process has a tree for each; everyone gets its own."""
     if not dist.is_initialized():

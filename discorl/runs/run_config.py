@@ -40,15 +40,28 @@ def resolved(
     }
 
 
+def read_settings(folder: Path, cls: type[T]) -> T:
+    """The configuration of a run as ``cls``."""
+    path = folder / "config.json"
+    try:
+        return _build(cls, _content(path))
+    except (KeyError, TypeError, StopIteration) as e:
+        raise DiscorlError(f"{path} is not the configuration of such a run ({e!r})") from None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DiscorlError(f"{path.parent} holds no run: there is no config.json in it") from None
+    except (OSError, ValueError) as e:
+        raise DiscorlError(f"cannot read {path}: {e}") from None
+
+
 def read_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """The configuration of a run, and the whole of its config.json."""
     path = folder / "config.json"
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DiscorlError(f"{folder} holds no run: there is no config.json in it") from None
-    except (OSError, ValueError) as e:
-        raise DiscorlError(f"cannot read {path}: {e}") from None
+    content = _content(path)
     try:
         config = _build(TrainConfig, content)
         rule = content["resolved_rule"]
