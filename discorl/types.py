@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ from torch import Tensor
 Params = dict[str, Tensor]
 """Parameters by name, as ``torch.func.functional_call`` takes them."""
 
-Observation = Tensor | dict[str, Tensor]
-"""One tensor, or several by name where an environment shows a Dict or a Tuple."""
+Observation: TypeAlias = Any
+"""A tensor, or a ``dict[str, Tensor]`` where an environment shows a Dict or a Tuple.
+
+Not written as a union: whoever knows that there is one tensor would have to prove it each time."""
 
 
 @dataclass(frozen=True)
