@@ -119,11 +119,6 @@ class Rollout:
         return self.discounts[1:] == 0
 
     @property
-    def is_live(self) -> Tensor | None:
-        """Whether the action at t did anything, for the T-1 transitions; None if all did."""
-        return None if self.is_dead is None else ~self.is_dead[:-1]
-
-    @property
     def ended(self) -> Tensor:
         """Whether the reward at t is the last of its episode. [T, B]"""
         return self.discounts == 0 if self.is_dead is None else self.is_dead
