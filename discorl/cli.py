@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import sys
 from collections.abc import Callable
@@ -79,11 +80,22 @@ def _train(args: list[str]) -> int:
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
         default=presets.for_task(task),
-        args=args,
+        args=[_long_name(arg) for arg in args],
     )
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
     return 130 if train(config).interrupted else 0
+
+
+def _long_name(arg: str) -> str:
+    """Settings of the environment go without their prefix too: --truncation, --action-bins."""
+    from discorl.config import EnvConfig
+
+    name, *value = arg.split("=", 1)
+    plain = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name.startswith("--") and plain in {f.name for f in dataclasses.fields(EnvConfig)}:
+        name = f"--env.{name.removeprefix('--')}"
+    return "=".join([name, *value])
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:
@@ -154,8 +166,6 @@ def _rules_show(rule: tyro.conf.Positional[str]) -> int:
     Args:
         rule: Name of a rule, or path of a rule file.
     """
-    import dataclasses
-
     from discorl.rules.store import load_rule, sha256
 
     loaded = load_rule(rule)

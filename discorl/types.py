@@ -46,8 +46,9 @@ class EnvSpec:
     success_return: float | None = None
     """Episodes that return at least this much are successes; None if there is no such thing."""
     success_name: str = "success rate"
-    observation: ObservationSpec | None = None
-    """The single tensor in full; None stands for float32 numbers that are no image."""
+    is_image: bool = False
+    """Whether observations are pictures, channels first."""
+    observation_dtype: torch.dtype = torch.float32
     observations: dict[str, ObservationSpec] | None = None
     """The tensors of a Dict or Tuple observation by name, nested ones as "outer/inner"."""
 

@@ -24,6 +24,7 @@ def collect_rollout(
     timestep: TimeStep,
     num_steps: int,
     generator: torch.Generator,
+    *,
     bootstrap: UpdateRule | None = None,
 ) -> tuple[Rollout, Any, TimeStep]:
     """Act for ``num_steps``, beginning at ``timestep``; returns what comes next, to go on from.

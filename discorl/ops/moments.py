@@ -31,9 +31,10 @@ def update_moments(
     is_dead: Tensor | None = None,
 ) -> Moments:
     """Fold the mean of ``x`` and of its square into the moments; dead steps do not count."""
+    mean, mean_square = live_mean(x, is_dead), live_mean(x.square(), is_dead)
     return Moments(
-        mean=decay * moments.mean + (1 - decay) * across(live_mean(x, is_dead)),
-        mean_square=decay * moments.mean_square + (1 - decay) * across(live_mean(x.square(), is_dead)),
+        mean=decay * moments.mean + (1 - decay) * across(mean),
+        mean_square=decay * moments.mean_square + (1 - decay) * across(mean_square),
         decay_product=moments.decay_product * decay,
     )
 

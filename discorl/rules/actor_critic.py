@@ -12,7 +12,17 @@ from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
-from discorl.types import AgentOutput, Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
+from discorl.types import (
+    AgentOutput,
+    Heads,
+    Params,
+    Predictions,
+    Reader,
+    Rollout,
+    RuleState,
+    Targets,
+    Unroll,
+)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from discorl.agents.replay import Replay
 from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
 from discorl.config import TrainConfig
+from discorl.envs.base import Env
 from discorl.envs.registry import make_env
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, EnvFailure
 from discorl.runs.curve import plot_curve, text_curve
 from discorl.runs.device import choose_device
 from discorl.runs.files import new_run_folder, save_params, write_json
@@ -39,15 +40,18 @@ class RunResult:
     interrupted: bool
 
 
-def train(config: TrainConfig, console: Console | None = None) -> RunResult:
+def train(config: TrainConfig, console: Console | None = None, env: Any = None) -> RunResult:
     """Train an agent and leave a run folder: config.json, metrics.jsonl, curve.png, agent.npz.
 
-    Ctrl-C ends the run early; what it has learnt is kept.
+    ``env`` replaces the environment that ``config.task`` names: a function that makes a
+    ``gymnasium.Env``, a ready ``gymnasium.vector.VectorEnv``, or an environment of our own kind.
+    Ctrl-C ends the run early, and so does an environment that fails; what was learnt is kept.
     """
     console = console or Console(quiet=config.progress == "none")
     keep_freed_memory()
     device = choose_device(config.device)
-    env = make_env(config.task, config.num_envs, device)
+    env = _environment(config, device, env)
+    config = dataclasses.replace(config, num_envs=env.num_envs)
     choice = choose_rule(config)
     net = mlp_agent_net(
         env.spec, choice.rule, config.net.torso, config.net.action_lstm, config.net.head_hidden
@@ -76,7 +80,7 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
     episodes = EpisodeStats(env.spec, config.num_envs)
     updates = UpdateStats()
     rows: list[dict[str, Any]] = []
-    interrupted = False
+    interrupted, failure = False, None
     start = time.monotonic()
 
     with (
@@ -86,7 +90,14 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
         try:
             for step in range(1, config.steps + 1):
                 rollout, env_state, timestep = collect_rollout(
-                    net, state.params, env, env_state, timestep, config.rollout_length, act_rng
+                    net,
+                    state.params,
+                    env,
+                    env_state,
+                    timestep,
+                    config.rollout_length,
+                    act_rng,
+                    bootstrap=agent.rule if config.env.truncation == "bootstrap" else None,
                 )
                 check_rollout(rollout)
                 replay.add(rollout)
@@ -115,17 +126,33 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
                     progress.update(step, row)
         except KeyboardInterrupt:
             interrupted = True
+        except EnvFailure as e:
+            failure = e
 
     save_params(folder / "agent.npz", state.params)
+    if env_memory := getattr(env, "state_dict", dict)():
+        save_params(folder / "env.npz", env_memory)
+    getattr(env, "close", lambda: None)()
     title = f"{config.task}, {choice.name}, seed {config.seed}"
     plot_curve(folder / "curve.png", rows, title, env.spec.success_name)
     if curve := text_curve(rows):
         console.print(curve, highlight=False)
+    if failure:
+        raise EnvFailure(f"{failure} (what was learnt before is in {folder})") from failure
     if interrupted:
         console.print(f"Stopped by Ctrl-C; what there is stays in {folder}", highlight=False)
     else:
         console.print(f"Done. Curve: {folder / 'curve.png'}", highlight=False)
     return RunResult(folder, rows, interrupted)
+
+
+def _environment(config: TrainConfig, device: torch.device, env: Any) -> Env:
+    """The environment of a task, or the one that the user brought."""
+    if env is None:
+        return make_env(config.task, config.num_envs, device, config.env)
+    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+
+    return as_env(env, config.num_envs, device, config.env, f"'{config.task}'")
 
 
 def resolved(
