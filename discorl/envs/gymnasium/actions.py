@@ -62,7 +62,7 @@ def _binned(space: spaces.Box, who: str, bins: int) -> list[np.ndarray]:
 def _fewer_bins(space: spaces.Box) -> str:
     """What to do about too many combinations."""
     size = int(np.prod(space.shape))
-    fits = max((b for b in range(2, 32) if b**size <= MAX_ACTIONS), default=None)
+    fits = max((b for b in range(2, MAX_ACTIONS + 1) if b**size <= MAX_ACTIONS), default=None)
     return f"set --action-bins {fits} or less" if fits else "wrap its actions into fewer dimensions"
 
 

@@ -95,7 +95,7 @@ class GymnasiumEnv:
             final = self._final(observation, info, truncated)
         if self._autoreset == AutoresetMode.DISABLED and ended.any():
             shown, _ = self._call("reset", options={"reset_mask": ended})
-            observation = self._observe(shown)
+            observation = self._observation(self._arrays(shown, self.num_envs))
 
         starts = ended if state is None else ended | state
         raw = torch.as_tensor(np.asarray(reward), dtype=torch.float32).to(self.device)

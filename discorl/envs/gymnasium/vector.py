@@ -46,7 +46,12 @@ class _Guard(gymnasium.Wrapper):
     @classmethod
     def around(cls, factory: Factory, index: int) -> gymnasium.Env:
         """Make an environment and guard it."""
-        env = factory()
+        try:
+            env = factory()
+        except DiscorlError:
+            raise
+        except Exception as e:
+            raise DiscorlError(f"environment {index} could not be made: {one_line(e)}") from e
         if not isinstance(env, gymnasium.Env):
             raise DiscorlError(
                 f"the factory of environment {index} made a {type(env).__name__}, not a "
