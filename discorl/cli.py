@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import sys
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def _train(args: list[str]) -> int:
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
         default=presets.for_task(task),
-        args=args,
+        args=[_long_name(arg) for arg in args],
     )
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
@@ -143,7 +144,7 @@ def _discover(args: list[str]) -> int:
             description="Go on with the discovery of a rule, exactly where it stopped.",
             args=args,
         )
-        changed = {"progress": changes.progress}
+        changed: dict[str, Any] = {"progress": changes.progress}
         if changes.steps is not None:
             changed |= {"steps": changes.steps}
         return 130 if resume_discovery(changes.resume, **changed).interrupted else 0
@@ -173,6 +174,17 @@ class ResumeDiscoveryArgs:
     """Meta-steps of the whole run; raise it to go on for longer."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+
+def _long_name(arg: str) -> str:
+    """Settings of the environment go without their prefix too: --truncation, --action-bins."""
+    from discorl.config import EnvConfig
+
+    name, *value = arg.split("=", 1)
+    plain = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name.startswith("--") and plain in {f.name for f in dataclasses.fields(EnvConfig)}:
+        name = f"--env.{name.removeprefix('--')}"
+    return "=".join([name, *value])
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:
@@ -243,8 +255,6 @@ def _rules_show(rule: tyro.conf.Positional[str]) -> int:
     Args:
         rule: Name of a rule, or path of a rule file.
     """
-    import dataclasses
-
     from discorl.rules.store import load_rule, sha256
 
     loaded = load_rule(rule)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from discorl.envs.options import EnvConfig
 from discorl.errors import DiscorlError
 
 
@@ -173,6 +174,7 @@ class TrainConfig:
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
 
+    env: EnvConfig = field(default_factory=EnvConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     net: NetConfig = field(default_factory=NetConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)

@@ -613,8 +613,9 @@ def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple, Tolerances]:
 
 def through(window: Window, inputs: tuple, mode: MemoryMode) -> MetaGradient:
     """The meta-gradient for rule, agent, value function, training rollouts, validation rollout."""
-    *start, training, validation = inputs
-    return meta_gradient(window, *start, GivenRollouts(training, validation), mode)
+    rule_params, state, value_state, training, validation = inputs
+    source = GivenRollouts(training, validation)
+    return meta_gradient(window, rule_params, state, value_state, source, mode)
 
 
 def replay_meta_gradient(arrays: Arrays, report: Report) -> None:

@@ -164,7 +164,10 @@ BAD = {
     "impossible board": (["train", "catch:1x3"], "2 rows"),
     "unknown gym id": (["train", "gym:NoSuchEnv-v0"], "NoSuchEnv"),
     "gym id in a missing module": (["train", "gym:no_such_module:Env-v0"], "no_such_module"),
-    "continuous actions": (["train", "gym:Pendulum-v1"], "Discrete"),
+    "too many actions": (
+        ["train", "gym:Pendulum-v1", "--action-bins", "2000"],
+        "--action-bins 1024",
+    ),
     "unknown rule": (["train", "--rule", "disco999"], "no rule is called 'disco999'"),
     "missing rule file": (["train", "--rule", "gone.npz"], "no such rule file: gone.npz"),
     "broken rule file": (["train", "--rule", "broken.npz"], "broken.npz is not a rule file"),
@@ -226,7 +229,7 @@ def test_bad_input_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) ->
     assert not Path("runs").exists(), "nothing is left behind"
 
 
-@pytest.mark.parametrize("case", ["unknown environment", "broken rule file", "continuous actions"])
+@pytest.mark.parametrize("case", ["unknown environment", "broken rule file", "too many actions"])
 def test_bad_input_of_the_real_process(case: str, workshop: Path) -> None:
     args, words = BAD[case]
     done = run_cli(*full_command(args), cwd=workshop)

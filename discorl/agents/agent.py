@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -57,9 +58,10 @@ def mlp_agent_net(
     head_hidden: tuple[int, ...] = (128,),
 ) -> AgentNet:
     """The reference's network for an environment and a rule."""
-    num_inputs = 1
-    for n in spec.observation_shape:
-        num_inputs *= n
+    shapes = [spec.observation_shape]
+    if spec.observations is not None:
+        shapes = [x.shape for x in spec.observations.values()]
+    num_inputs = sum(math.prod(shape) for shape in shapes)
     return AgentNet(
         MLPTorso(num_inputs, torso),
         torso[-1],

@@ -44,7 +44,10 @@ class Replay:
 
     def add(self, rollout: Rollout) -> None:
         """Store the trajectories of a rollout, in place of the oldest."""
-        rollout = dataclasses.replace(rollout, actions=rollout.actions.to(torch.int32))
+        # The environment's own rewards are for statistics; nothing is learnt from them.
+        rollout = dataclasses.replace(
+            rollout, actions=rollout.actions.to(torch.int32), raw_rewards=None
+        )
         num_steps, num_new = rollout.actions.shape
         if num_new > self.capacity:
             raise DiscorlError(

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
+from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
 from discorl.types import (
@@ -133,7 +134,8 @@ def _loss_and_output_grads(
         per_step, parts = agent.rule.loss(predictions, targets, rollout)
         mask = loss_mask(rollout, agent.mask_episode_starts)
         loss = masked_mean(per_step, mask, across)
-        return loss, {name: x.detach().mean() for name, x in parts.items()}
+        means = {name: live_mean(x.detach(), rollout.is_dead) for name, x in parts.items()}
+        return loss, means
 
     predictions = _alias(predictions, differentiable)
     loss, parts = each(loss_one)(predictions, targets, rollout)
@@ -147,9 +149,11 @@ def _loss_and_output_grads(
 
 
 def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
-    """Which of the T-1 steps count. Terminal steps always do; they teach most."""
-    if mask_episode_starts:
+    """Which of the T-1 steps count. Terminal steps always do; they teach most. Dead ones never."""
+    if mask_episode_starts:  # which are dead or follow a dead step, if there are such steps
         return (rollout.discounts[:-1] > 0).to(rollout.rewards.dtype)
+    if rollout.is_dead is not None:
+        return (~rollout.is_dead[:-1]).to(rollout.rewards.dtype)
     return torch.ones_like(rollout.rewards[:-1])
 
 

@@ -18,6 +18,7 @@ from discorl.envs.grid import Grid
 from discorl.envs.grid_tasks import GRID_TASKS
 from discorl.envs.mdp import MDP
 from discorl.envs.memory import Memory
+from discorl.envs.options import EnvConfig
 from discorl.envs.umbrella import Umbrella
 from discorl.errors import DiscorlError
 
@@ -149,17 +150,23 @@ TASKS = [
 KNOWN = {entry.name: entry.description for entry in TASKS} | {
     "grid:NAME:MOVES": "one of these grid worlds with 4, 5 (as without) or 9 moves",
     "NAME@SEED": "another draw of what any task above draws, such as bandit:5@7",
-    "gym:ID": "a Gymnasium environment with Discrete actions, such as gym:CartPole-v1",
+    "gym:ID": "a Gymnasium environment, such as gym:CartPole-v1",
+    "gym:MODULE:ID": "the same, from a package that registers it when it is imported",
 }
 """Names and descriptions, as ``discorl envs`` lists them."""
 
 
-def make_env(name: str, num_envs: int, device: torch.device | str = "cpu") -> Env:
+def make_env(
+    name: str,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    options: EnvConfig | None = None,
+) -> Env:
     """Copies of the environment called ``name``."""
     if name.startswith("gym:"):
-        from discorl.envs.gymnasium import GymnasiumEnv  # imported late: Gymnasium loads slowly
+        from discorl.envs.gymnasium import gymnasium_env  # imported late: Gymnasium loads slowly
 
-        return GymnasiumEnv(name.removeprefix("gym:"), num_envs, device)
+        return gymnasium_env(name.removeprefix("gym:"), num_envs, device, options)
     return make_tensor_env(name, num_envs, device)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from discorl import tree
 from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.linear import Linear
-from discorl.types import AgentOutput, Heads, Predictions, Reader, Reading, Unroll
+from discorl.types import AgentOutput, Heads, Observation, Predictions, Reader, Reading, Unroll
 
 HEAD_INIT_STD = 0.01
 ROWS_PER_BLOCK = 2048
@@ -55,11 +56,11 @@ class AgentNet(nn.Module):
         """Call ``fn`` with this network: for many calls with the same parameters."""
         return fn(self)
 
-    def policy(self, observation: Tensor) -> Tensor:
+    def policy(self, observation: Observation) -> Tensor:
         """Logits alone, for acting. [B, ...] -> [B, A]"""
         return self.flat_heads["logits"](self.torso(observation))
 
-    def output(self, observation: Tensor) -> AgentOutput:
+    def output(self, observation: Observation) -> AgentOutput:
         """Every head for every action. [N, ...] -> [N, ...]"""
         embedding = self.torso(observation)
         out = {name: head(embedding) for name, head in self.flat_heads.items()}
@@ -70,7 +71,12 @@ class AgentNet(nn.Module):
         return AgentOutput(**out)
 
     def unroll(
-        self, observations: Tensor, actions: Tensor, reader: Reader | None, *, differentiable: bool
+        self,
+        observations: Observation,
+        actions: Tensor,
+        reader: Reader | None,
+        *,
+        differentiable: bool,
     ) -> Unroll:
         """The predictions that the loss trains, and the rule's reading of every state and action.
 
@@ -79,7 +85,7 @@ class AgentNet(nn.Module):
         only if ``differentiable``, which the meta-gradient needs.
         """
         num_steps, batch = actions.shape
-        embedding = self.torso(observations.flatten(0, 1))
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
         bootstrapped = {
             name: self.flat_heads[name](embedding).unflatten(0, (num_steps, batch))
             for name in ("logits", "v")
@@ -105,23 +111,23 @@ class AgentNet(nn.Module):
         reading = _reading(of_states, of_actions, num_steps)
         return Unroll(Predictions(**bootstrapped, **learnt), reading)
 
-    def read_all(self, observations: Tensor, reader: Reader) -> Unroll:
+    def read_all(self, observations: Observation, reader: Reader) -> Unroll:
         """Logits, and the rule's reading of all states and actions: what a target network is for.
 
         ``aux_pi`` and whatever else nobody reads is not computed.
         """
-        num_steps = len(observations)
-        embedding = self.torso(observations.flatten(0, 1))
+        num_steps = len(tree.leaves(observations)[0])
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
         of_states = _in_blocks(lambda x: reader.y(self.flat_heads["y"](x)), embedding)
         of_actions = self._read_every_action(embedding, reader)
         return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
-    def validate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def validate(self, observations: Observation, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
         assert self.action_model is not None
         shape = actions.shape
-        embedding = self.torso(observations.flatten(0, 1))
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
         logits = self.flat_heads["logits"](embedding).unflatten(0, shape)
         y = self.flat_heads["y"](embedding).unflatten(0, shape)
         state = self.action_model.root_state(embedding[: actions[:-1].numel()])

@@ -26,6 +26,23 @@ SHARED = ("step", "seconds", "agent", "updates")
 """Fields that are the same in all processes; the others are each process's own."""
 
 
+class EnvMemory:
+    """What an environment learns as it goes, such as the scale of its observations; often nothing.
+
+    Environments on tensors have none: all that changes is in their state.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+
+    def state_dict(self) -> dict[str, Any]:
+        return getattr(self._env, "state_dict", dict)()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self._env.load_state_dict(state)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 @dataclass
 class RunState:
     """Everything that changes. A field added here is saved and restored like the others."""
@@ -39,6 +56,7 @@ class RunState:
     timestep: TimeStep
     act_rng: torch.Generator
     sample_rng: torch.Generator
+    env_memory: EnvMemory
     replay: Replay
     episodes: EpisodeStats
     updates: UpdateStats
@@ -61,6 +79,7 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunS
         timestep=timestep,
         act_rng=act_rng,
         sample_rng=sample_rng,
+        env_memory=EnvMemory(env),
         replay=Replay(ranks.shard(config.replay_capacity, "replay_capacity")),
         episodes=EpisodeStats(env.spec, env.num_envs),
         updates=UpdateStats(),
@@ -101,7 +120,7 @@ def restore_state(
         part = getattr(state, f.name)
         if f.name not in own:
             raise DiscorlError(f"the checkpoint has no {f.name}: another discorl wrote it")
-        if isinstance(part, EpisodeStats | UpdateStats):
+        if isinstance(part, EnvMemory | EpisodeStats | UpdateStats):
             part.load_state_dict(own[f.name])
         elif isinstance(part, Replay):
             part.load_state_dict(restore(part.state_dict(), own[f.name], f.name))

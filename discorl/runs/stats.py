@@ -20,17 +20,21 @@ class EpisodeStats:
         self._spec = spec
         self._return = torch.zeros(num_envs)
         self._length = torch.full((num_envs,), -1.0)  # the first time step follows no action
+        self._was_dead = torch.zeros(num_envs, dtype=torch.bool)
         self._recent: deque[list[tuple[float, float]]] = deque(maxlen=window)
         self.num_episodes = 0
 
     def observe(self, rollout: Rollout) -> list[tuple[float, float]]:
         """Count a rollout; returns (return, length) of the episodes that ended in it."""
-        rewards, discounts = rollout.rewards.cpu(), rollout.discounts.cpu()
+        raw, dead = rollout.raw_rewards, rollout.is_dead
+        rewards = (rollout.rewards if raw is None else raw).cpu()
+        all_ended = rollout.ended.cpu()
+        all_dead = torch.zeros_like(all_ended) if dead is None else dead.cpu()
         finished = []
-        for reward, discount in zip(rewards, discounts, strict=True):
+        for reward, ended, is_dead in zip(rewards, all_ended, all_dead, strict=True):
             self._return += reward
-            self._length += 1
-            ended = discount == 0
+            self._length += ~self._was_dead
+            self._was_dead = is_dead
             if bool(ended.any()):
                 pairs = torch.stack([self._return[ended], self._length[ended]], 1)
                 finished += [(float(r), float(n)) for r, n in pairs.tolist()]

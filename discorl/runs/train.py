@@ -19,7 +19,7 @@ from discorl.agents.update import update_agent
 from discorl.config import TrainConfig
 from discorl.envs.base import Env
 from discorl.envs.registry import make_env
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, EnvFailure
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder
 from discorl.runs.curve import plot_curve, text_curve
@@ -59,18 +59,22 @@ class TrainRun:
     console: Console
 
 
-def train(config: TrainConfig, console: Console | None = None) -> RunResult:
+def train(config: TrainConfig, console: Console | None = None, env: Any = None) -> RunResult:
     """Train an agent and leave a run folder: config.json, metrics.jsonl, curve.png, agent.npz.
 
-    Ctrl-C ends the run early; what it has learnt is kept. ``resume`` goes on with it. Started by
-    torchrun, the processes share the environments and the batch.
+    ``env`` replaces the environment that ``config.task`` names: a function that makes a
+    ``gymnasium.Env``, a ready ``gymnasium.vector.VectorEnv``, or an environment of our own kind.
+    Ctrl-C ends the run early, and so does an environment that fails; what was learnt is kept.
+    ``resume`` goes on with it. Started by torchrun, the processes share the environments and the
+    batch.
     """
     ranks = distributed.start(config.device)
     try:
         if ranks.restarts and _was_begun(config, ranks):
             begun = _first_does(ranks, lambda: read_config(_out(config))[1])
-            return _resume(config, begun, ranks, console)
-        run = _set_up(config, ranks, console)
+            return _resume(config, begun, ranks, console, env)
+        run = _set_up(config, ranks, console, env)
+        config = run.config
         name = f"{config.task.replace(':', '-')}-{run.choice.name}"
         folder = _first_does(ranks, lambda: str(new_run_folder(config.out, name)))
         settings = resolved(config, run.choice, ranks.device, Path(folder), ranks.size)
@@ -87,8 +91,8 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
         distributed.stop()
 
 
-def resume(config: TrainConfig, console: Console | None = None) -> RunResult:
-    """Go on with the run in ``config.out`` from its last checkpoint.
+def resume(config: TrainConfig, console: Console | None = None, env: Any = None) -> RunResult:
+    """Go on with the run in ``config.out`` from its last checkpoint; ``env`` as for ``train``.
 
     ``config`` is what ``read_config`` gave, with other ``steps``, ``checkpoint``, ``log`` or
     ``progress`` if wanted. With environments on tensors the result is equal, to the last bit, to
@@ -97,18 +101,18 @@ def resume(config: TrainConfig, console: Console | None = None) -> RunResult:
     content = read_config(_out(config))[1]
     ranks = distributed.start(config.device)
     try:
-        return _resume(config, content, ranks, console)
+        return _resume(config, content, ranks, console, env)
     finally:
         distributed.stop()
 
 
 def _resume(
-    config: TrainConfig, begun: dict[str, Any], ranks: Ranks, console: Console | None
+    config: TrainConfig, begun: dict[str, Any], ranks: Ranks, console: Console | None, env: Any
 ) -> RunResult:
     """``resume`` among the other processes; ``begun`` is the run's config.json."""
     folder = _out(config)
     _check_same_course(begun, ranks)
-    run = _set_up(config, ranks, console)
+    run = _set_up(config, ranks, console, env)
     check_same_rule(run.choice, begun)
     state = new_state(config, run.agent, run.env, ranks)
     _restore_latest(run, state)
@@ -157,10 +161,11 @@ def _restore_latest(run: TrainRun, state: RunState) -> None:
         )
 
 
-def _set_up(config: TrainConfig, ranks: Ranks, console: Console | None) -> TrainRun:
+def _set_up(config: TrainConfig, ranks: Ranks, console: Console | None, env: Any) -> TrainRun:
     """Environment, rule and agent."""
     keep_freed_memory()
-    env = make_env(config.task, ranks.shard(config.num_envs, "num_envs"), ranks.device)
+    env = _environment(config, ranks, env)
+    config = dataclasses.replace(config, num_envs=env.num_envs * ranks.size)
     choice = choose_rule(config)
     net = mlp_agent_net(
         env.spec, choice.rule, config.net.torso, config.net.action_lstm, config.net.head_hidden
@@ -184,10 +189,20 @@ def _set_up(config: TrainConfig, ranks: Ranks, console: Console | None) -> Train
     )
 
 
+def _environment(config: TrainConfig, ranks: Ranks, env: Any) -> Env:
+    """The environment of a task, or the one that the user brought."""
+    num_envs = ranks.shard(config.num_envs, "num_envs")
+    if env is None:
+        return make_env(config.task, num_envs, ranks.device, config.env)
+    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+
+    return as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+
+
 def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any]) -> RunResult:
     """The loop."""
     config, env, agent = run.config, run.env, run.agent
-    guard = LossGuard(config.max_loss)
+    guard, failure = LossGuard(config.max_loss), None
     with (
         StopRequest(patient=run.ranks.size > 1) as stop,
         Outputs(run.config, run.ranks, env.spec, folder, settings, state, run.console) as outputs,
@@ -202,6 +217,7 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
                     state.timestep,
                     config.rollout_length,
                     state.act_rng,
+                    bootstrap=agent.rule if config.env.truncation == "bootstrap" else None,
                 )
                 _check_losses(guard, run, state, outputs)  # of the step before
                 check_rollout(rollout)
@@ -238,12 +254,19 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
                     break
         except KeyboardInterrupt:
             stop.reason = stop.reason or "Ctrl-C"
+        except EnvFailure as e:
+            failure = e
+            if run.ranks.size == 1:  # the others would not take part in it
+                outputs.save_checkpoint(state)
         interrupted = state.step < config.steps
         if not interrupted and state.step % config.log_every:
             outputs.log(state)
 
     if run.ranks.is_first:
         _finish(run, state, folder, outputs.rows, stop.reason if interrupted else None)
+    getattr(env, "close", lambda: None)()
+    if failure:
+        raise EnvFailure(f"{failure} (what was learnt before is in {folder})") from failure
     return RunResult(folder, outputs.rows, interrupted)
 
 
@@ -267,6 +290,8 @@ def _finish(
 ) -> None:
     """The agent, the curve, and a last word."""
     save_params(folder / "agent.npz", state.agent.params)
+    if env_memory := state.env_memory.state_dict():
+        save_params(folder / "env.npz", env_memory)
     config, console = run.config, run.console
     title = f"{config.task}, {run.choice.name}, seed {config.seed}"
     plot_curve(folder / "curve.png", rows, title, run.env.spec.success_name)
@@ -276,7 +301,7 @@ def _finish(
         console.print(f"Stopped by {reason}; what there is stays in {folder}", highlight=False)
         if (folder / "checkpoints").exists():
             console.print(f"Go on with: discorl train --resume {folder}", highlight=False)
-    else:
+    elif state.step == config.steps:
         console.print(f"Done. Curve: {folder / 'curve.png'}", highlight=False)
 
 
