@@ -10,22 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from discorl.errors import DiscorlError
-
-
-@dataclass(frozen=True)
-class NetConfig:
-    """The agent's network."""
-
-    torso: tuple[int, ...] = (512, 512)
-    """Layers of the MLP on the observation."""
-    action_lstm: int = 128
-    """Size of the LSTM that steps once for each action."""
-    head_hidden: tuple[int, ...] = (128,)
-    """Hidden layers of the heads of each action."""
-
-    def __post_init__(self) -> None:
-        if not self.torso or min(*self.torso, self.action_lstm, *self.head_hidden, 1) < 1:
-            raise DiscorlError("net: every layer needs a width of 1 or more, and the torso a layer")
+from discorl.nets.settings import NetConfig
 
 
 @dataclass(frozen=True)

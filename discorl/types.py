@@ -13,10 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 Params = dict[str, Tensor]
 """Parameters by name, as ``torch.func.functional_call`` takes them."""
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """One entry of a Dict observation."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    is_image: bool = False
+    """Whether the last two dimensions are those of a picture, with channels before them."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,11 @@ class EnvSpec:
     success_return: float | None = None
     """Episodes that return at least this much are successes; None if there is no such thing."""
     success_name: str = "success rate"
+    is_image: bool = False
+    """Whether observations are pictures, channels first."""
+    observation_dtype: torch.dtype = torch.float32
+    observations: dict[str, ObservationSpec] | None = None
+    """The entries of Dict observations; None where an observation is one tensor."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,7 @@ class Rollout:
     rewards: Tensor  # [T, B], of the action before
     discounts: Tensor  # [T, B], 0 at the first step of an episode
     behaviour_logits: Tensor  # [T, B, A]
+    core_state: LSTMState | None = None  # [1, B, H] each, of a recurrent agent before step 0
 
     @property
     def is_terminal(self) -> Tensor:

@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
+from discorl.agents.memory import memory_args, warm_up
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
 from discorl.types import (
@@ -45,21 +46,29 @@ def update_agent(
     # alias of the predictions. The targets depend on the predictions themselves, so the gradient
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
+    whole, rollout = rollout, warm_up(agent.net, state.params, rollout, agent.burn_in)
     params = _alias(state.params, differentiable)
     reader = agent.rule.reader(rule_params)
     unroll: Unroll = functional_call(
         agent.net,
         params,
         (rollout.observations, rollout.actions, reader),
-        {"method": "unroll", "differentiable": differentiable},
+        {
+            "method": "unroll",
+            "differentiable": differentiable,
+            **memory_args(agent.net, rollout),
+        },
     )
     seen = unroll if differentiable else tree.detach(unroll)
     with torch.set_grad_enabled(differentiable):
         target = None
         if state.rule.target_params is not None:
-            args = (rollout.observations, reader)
+            own = warm_up(agent.net, state.rule.target_params, whole, agent.burn_in)
             target = functional_call(
-                agent.net, state.rule.target_params, args, {"method": "read_all"}
+                agent.net,
+                state.rule.target_params,
+                (own.observations, reader),
+                {"method": "read_all", **memory_args(agent.net, own)},
             )
         targets, rule_state = agent.rule.targets(
             rule_params, state.rule, state.params, seen, target, rollout, across

@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
+from discorl.agents.memory import memory_args
 from discorl.agents.update import update_agent
 from discorl.discovery.meta_value import MetaValue, MetaValueState
 from discorl.discovery.objective import (
@@ -158,7 +159,7 @@ def _judge(
             window.agent.net,
             params,
             (rollout.observations, rollout.actions),
-            {"method": "validate"},
+            {"method": "validate", **memory_args(window.agent.net, rollout)},
         )
     )
     logits = validation.logits.detach()
