@@ -107,10 +107,16 @@ class AgentNet(nn.Module):
         hidden, state = self.core.unroll(x, resets, state)
         return hidden.flatten(0, 1), state
 
-    def output(self, observation: Tensor) -> AgentOutput:
-        """Every head for every action, without a core. [N, ...] -> [N, ...]"""
-        self._refuse_core("unroll")
+    def output(self, observation: Tensor, core_state: LSTMState | None = None) -> AgentOutput:
+        """Every head for every action. [N, ...] -> [N, ...]
+
+        A core takes its step from ``core_state`` [N, H], the state after the step before.
+        """
         embedding = self.torso(observation)
+        if self.core is not None and core_state is not None:
+            embedding = self.core.step(embedding, core_state).hidden
+        else:
+            self._refuse_core("unroll")
         out = {name: head(embedding) for name, head in self.flat_heads.items()}
         if self.action_model is not None:
             cell, gates = self.action_model.root_state(embedding)

@@ -48,7 +48,10 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
 def as_image(observation: Tensor, net: nn.Module) -> Tensor:
     """[N, C, H, W] or [N, H, W] -> [N, C, H, W], as ``network_input``."""
     x = network_input(observation, net)
-    return x.unsqueeze(1) if x.dim() == 3 else x
+    x = x.unsqueeze(1) if x.dim() == 3 else x
+    # Channels last in memory: convolutions on a CPU run up to twice as fast. Written with permute
+    # because vmap does not know memory formats.
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
 class ConvTorso(nn.Module):

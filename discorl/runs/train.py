@@ -13,9 +13,7 @@ import torch
 from rich.console import Console
 
 from discorl import tree
-from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.agents.compiled import compile_agent
-from discorl.agents.replay import Replay
 from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
 from discorl.config import TrainConfig
@@ -27,6 +25,7 @@ from discorl.runs.files import new_run_folder, save_params, write_json
 from discorl.runs.memory import keep_freed_memory
 from discorl.runs.progress import RunProgress
 from discorl.runs.rule_choice import RuleChoice, choose_rule
+from discorl.runs.setup import make_agent, make_replay
 from discorl.runs.stats import EpisodeStats, UpdateStats
 
 
@@ -49,11 +48,7 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
     device = choose_device(config.device)
     env = make_env(config.task, config.num_envs, device)
     choice = choose_rule(config)
-    net = mlp_agent_net(
-        env.spec, choice.rule, config.net.torso, config.net.action_lstm, config.net.head_hidden
-    )
-    optimiser = adam_clip(config.optimiser.learning_rate, config.optimiser.max_abs_update)
-    agent = Agent(net, choice.rule, optimiser, config.mask_episode_starts)
+    agent = make_agent(config, env.spec, choice.rule)
     if config.compile:
         agent = compile_agent(agent)
     rule_params = tree.to(choice.params, device)
@@ -72,7 +67,8 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
     )
     state = agent.init_state(init_rng, device)
     env_state, timestep = env.reset(act_rng)
-    replay = Replay(config.replay_capacity)
+    core_state = None
+    replay = make_replay(config)
     episodes = EpisodeStats(env.spec, config.num_envs)
     updates = UpdateStats()
     rows: list[dict[str, Any]] = []
@@ -85,15 +81,22 @@ def train(config: TrainConfig, console: Console | None = None) -> RunResult:
     ):
         try:
             for step in range(1, config.steps + 1):
-                rollout, env_state, timestep = collect_rollout(
-                    net, state.params, env, env_state, timestep, config.rollout_length, act_rng
+                rollout, env_state, timestep, core_state = collect_rollout(
+                    agent.net,
+                    state.params,
+                    env,
+                    env_state,
+                    timestep,
+                    config.rollout_length,
+                    act_rng,
+                    core_state=core_state,
                 )
                 check_rollout(rollout)
                 replay.add(rollout)
                 episodes.observe(rollout)
                 if len(replay) >= config.batch_size:
                     for _ in range(config.updates_per_step):
-                        batch = replay.sample(config.batch_size, sample_rng)
+                        batch = replay.sample(config.batch_size, sample_rng, config.num_fresh)
                         state, info = update_agent(agent, rule_params, state, batch)
                         updates.observe(info)
 

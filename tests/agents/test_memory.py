@@ -350,3 +350,25 @@ def test_both_memory_modes_of_discovery_agree_on_a_recurrent_agent() -> None:
     for name, g in plain.gradient.items():
         torch.testing.assert_close(again.gradient[name], g, rtol=1e-6, atol=1e-9)
     assert any(bool(g.any()) for g in plain.gradient.values())
+
+
+def test_output_takes_the_core_one_step_on() -> None:
+    """For a state beside the rollout, such as the last one of an episode that was cut off."""
+    rule = small_disco()
+    net, params = opened_net(rule)
+    rollout = double(rollout_with_state(4, 3))
+    memory = memory_args(net, rollout)
+    memory["resets"][-1] = False
+    *_, last = call(net, params, rollout.observations, method="embed", **memory)[0].split(3)
+    _, before = call(
+        net,
+        params,
+        rollout.observations[:-1],
+        method="embed",
+        resets=memory["resets"][:-1],
+        core_state=memory["core_state"],
+    )
+    output = call(net, params, rollout.observations[-1], before)
+    torch.testing.assert_close(output.logits, call(net, params, last, method="logits_only"))
+    with pytest.raises(DiscorlError, match="'unroll'"):
+        call(net, params, rollout.observations[-1])

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -274,3 +275,27 @@ def test_atari_in_little_memory() -> None:
 def test_a_replay_that_does_not_fit_the_memory_is_explained() -> None:
     with pytest.raises(DiscorlError, match=r"no memory.*GB.*lower replay_capacity"):
         Replay(10**14).add(random_rollout())
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP"])
+def test_stacks_of_the_real_atari_come_back(mode: str) -> None:
+    """Frames of ale-py's vector environment, ends of episodes included."""
+    pytest.importorskip("ale_py", reason="needs ale-py: pip install ale-py")
+    from ale_py.vector_env import AtariVectorEnv  # pyright: ignore[reportMissingImports]
+    from gymnasium.vector import AutoresetMode
+
+    env = AtariVectorEnv(
+        "breakout", 2, autoreset_mode=AutoresetMode[mode], img_height=20, img_width=20
+    )
+    generator, seen, starts = rng(), [env.reset(seed=0)[0]], 0
+    for _ in range(300):
+        actions = torch.randint(4, (2,), generator=generator).numpy()
+        seen.append(env.step(actions)[0])
+        if len(seen) == 29:
+            observations = torch.as_tensor(np.stack(seen))
+            frames = unstack(observations, 4)
+            starts += int((frames.starts != 0).sum())
+            assert_bit_equal(restack(frames, 4), observations)
+            seen = []
+    env.close()
+    assert starts > 1

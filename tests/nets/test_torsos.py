@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,10 @@ def test_double_backward_and_vmap(name: str) -> None:
     together = torch.vmap(lambda p: functional_call(torso, p, (observation,)))(stacked)
     apart = torch.stack([functional_call(torso, p, (observation,)) for p in two])
     torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-5)
+    each = torch.vmap(lambda p, x: functional_call(torso, p, (x,)))(
+        stacked, tree.stack([observation, observation])
+    )
+    torch.testing.assert_close(each, apart, rtol=1e-4, atol=1e-5)
 
 
 def test_bytes_are_scaled_to_one_and_nothing_else_is() -> None:
@@ -289,6 +294,33 @@ def test_dict_observations_train(observations: dict[str, ObservationSpec], core:
     for name in state.params:
         if name.startswith("torso") and name.endswith("weight"):
             assert not torch.equal(new.params[name], state.params[name]), name
+
+
+@pytest.mark.parametrize("core", [0, 5])
+@pytest.mark.parametrize(
+    "kind, shape", [("conv", (2, 5, 5)), ("nature", (1, 36, 36)), ("impala", (2, 12, 12))]
+)
+def test_images_train_alike_with_and_without_a_meta_gradient(
+    kind: Any, shape: tuple[int, ...], core: int
+) -> None:
+    rule = small_disco()
+    channels = (2, 3, 4) if kind == "nature" else (2, 3)
+    config = NetConfig(
+        torso_kind=kind, channels=channels, dense=7, action_lstm=5, head_hidden=(6,), core_lstm=core
+    )
+    agent = Agent(agent_net(EnvSpec(shape, 3), rule, config), rule, adam_clip(1e-2))
+    rule_params, plain = random_rule_params(rule), agent.init_state(rng())
+    followed = plain
+    leaves = {k: p.clone().requires_grad_() for k, p in rule_params.items()}
+    for i in range(2):
+        rollout = replace(random_rollout(4, 3, seed=i), observations=pixels(4, 3, *shape, seed=i))
+        plain, _ = update_agent(agent, rule_params, plain, rollout)
+        followed, _ = update_agent(agent, leaves, followed, rollout, differentiable=True)
+    assert_bit_equal(plain, followed)
+    total = torch.stack([p.square().sum() for p in followed.params.values()]).sum()
+    grads = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+    assert any(bool(g.any()) for g in grads)
+    assert all(bool(g.isfinite().all()) for g in grads)
 
 
 def dict_rollout(observations: dict[str, ObservationSpec]) -> Rollout:
