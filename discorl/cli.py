@@ -37,6 +37,7 @@ discorl: train RL agents with a learned update rule.
 Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
   discorl train catch --rule actor-critic        the same with the baseline
+  discorl train ale:Breakout --preset paper      the published settings instead of small ones
   discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
 """
 
@@ -86,7 +87,7 @@ def _train(args: list[str]) -> int:
         TrainConfig,
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
-        default=presets.for_task(task),
+        default=presets.for_task(task, _value_of("--preset", args) or "small"),
         args=[_long_name(arg) for arg in args],
     )
     if config.task != task:
@@ -185,6 +186,16 @@ def _long_name(arg: str) -> str:
     if name.startswith("--") and plain in {f.name for f in dataclasses.fields(EnvConfig)}:
         name = f"--env.{name.removeprefix('--')}"
     return "=".join([name, *value])
+
+
+def _value_of(option: str, args: list[str]) -> str | None:
+    """The value that ``args`` give an option, which others take their defaults from."""
+    for arg, after in zip(args, [*args[1:], None], strict=True):
+        if arg == option:
+            return after
+        if arg.startswith(f"{option}="):
+            return arg.partition("=")[2]
+    return None
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:

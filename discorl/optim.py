@@ -123,6 +123,15 @@ def warmup_cosine(peak: float, warmup: int, total: int) -> Schedule:
     return rate
 
 
+def warmup_constant(peak: float, warmup: int) -> Schedule:
+    """Linear rise to ``peak`` over ``warmup`` updates, then constant."""
+
+    def rate(count: Tensor) -> Tensor:
+        return peak * ((count + 1) / max(warmup, 1)).clamp(max=1)
+
+    return rate
+
+
 def global_norm(params: Params, batch_dims: int = 0) -> Tensor:
     """Euclidean norm of all parameters together, for each index of the first ``batch_dims``."""
     if batch_dims == 0:

@@ -113,6 +113,7 @@ class Rollout:
     behaviour_logits: Tensor  # [T, B, A]
     is_dead: Tensor | None = None  # [T, B] bool, whether the action at t is ignored; None if never
     raw_rewards: Tensor | None = None  # [T, B], as the environment gave them; None if unchanged
+    core_state: LSTMState | None = None  # [1, B, H] each, of a recurrent agent before step 0
 
     @property
     def is_terminal(self) -> Tensor:

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
+from discorl.agents.memory import memory_args, warm_up, without_burn_in
 from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
@@ -60,19 +61,25 @@ def update_agent(
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
     def unroll_one(params: Params, rule_params: Params, rollout: Rollout) -> Unroll:
+        rollout = warm_up(agent.net, params, rollout, agent.burn_in)
         args = (rollout.observations, rollout.actions, agent.rule.reader(rule_params))
         options = {"method": "unroll", "differentiable": differentiable}
-        return functional_call(agent.net, params, args, options)
+        return functional_call(agent.net, params, args, options | memory_args(agent.net, rollout))
 
     def targets_one(
         rule_params: Params, state: AgentState, unroll: Unroll, rollout: Rollout
     ) -> tuple[Targets, RuleState]:
         target = None
         if state.rule.target_params is not None:
-            args = (rollout.observations, agent.rule.reader(rule_params))
+            own = warm_up(agent.net, state.rule.target_params, rollout, agent.burn_in)
+            args = (own.observations, agent.rule.reader(rule_params))
             target = functional_call(
-                agent.net, state.rule.target_params, args, {"method": "read_all"}
+                agent.net,
+                state.rule.target_params,
+                args,
+                {"method": "read_all", **memory_args(agent.net, own)},
             )
+        rollout = without_burn_in(rollout, agent.burn_in)
         return agent.rule.targets(
             rule_params, state.rule, state.params, unroll, target, rollout, across
         )
@@ -131,6 +138,7 @@ def _loss_and_output_grads(
     def loss_one(
         predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        rollout = without_burn_in(rollout, agent.burn_in)
         per_step, parts = agent.rule.loss(predictions, targets, rollout)
         mask = loss_mask(rollout, agent.mask_episode_starts)
         loss = masked_mean(per_step, mask, across)

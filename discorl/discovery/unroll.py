@@ -20,6 +20,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
+from discorl.agents.memory import memory_args
 from discorl.agents.update import Each, one_agent, update_agent
 from discorl.discovery.meta_value import MetaValue, MetaValueState
 from discorl.discovery.objective import (
@@ -219,9 +220,8 @@ def _judge(
         params: Params, value_state: MetaValueState, rollout: Rollout
     ) -> tuple[Tensor, Tensor, Values]:
         args = (rollout.observations, rollout.actions)
-        validation = Validation(
-            *functional_call(window.agent.net, params, args, {"method": "validate"})
-        )
+        options = {"method": "validate", **memory_args(window.agent.net, rollout)}
+        validation = Validation(*functional_call(window.agent.net, params, args, options))
         logits = validation.logits.detach()
         values, _ = window.meta_value.estimate(value_state, rollout, logits, window.across)
         advantage = values.normalized_advantage

@@ -18,8 +18,9 @@ from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import restore
 from discorl.runs.distributed import Ranks
+from discorl.runs.setup import make_replay
 from discorl.runs.stats import EpisodeStats, UpdateStats
-from discorl.types import AgentState, TimeStep
+from discorl.types import AgentState, LSTMState, TimeStep
 
 KIND = "discorl train"
 SHARED = ("step", "seconds", "agent", "updates")
@@ -54,6 +55,8 @@ class RunState:
     agent: AgentState
     env_state: Any
     timestep: TimeStep
+    core_state: LSTMState | None
+    """Of a recurrent agent, as it acts."""
     act_rng: torch.Generator
     sample_rng: torch.Generator
     env_memory: EnvMemory
@@ -77,10 +80,11 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunS
         agent=agent.init_state(init_rng, ranks.device),
         env_state=env_state,
         timestep=timestep,
+        core_state=agent.zero_state(env.num_envs, ranks.device),
         act_rng=act_rng,
         sample_rng=sample_rng,
         env_memory=EnvMemory(env),
-        replay=Replay(ranks.shard(config.replay_capacity, "replay_capacity")),
+        replay=make_replay(config, ranks),
         episodes=EpisodeStats(env.spec, env.num_envs),
         updates=UpdateStats(),
     )
@@ -112,7 +116,14 @@ def restore_state(
     # An act of one rollout shows what the replay stores; nothing of it remains.
     scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
     rollout, *_ = collect_rollout(
-        agent.net, state.agent.params, env, state.env_state, state.timestep, num_steps, scratch
+        agent.net,
+        state.agent.params,
+        env,
+        state.env_state,
+        state.timestep,
+        num_steps,
+        scratch,
+        core_state=state.core_state,
     )
     state.replay.add(rollout)
     is_exact = bool(tree.leaves(state.env_state))

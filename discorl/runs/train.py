@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from discorl import tree
-from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.agent import Agent
 from discorl.agents.compiled import compile_agent
 from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
@@ -32,6 +32,7 @@ from discorl.runs.outputs import Outputs
 from discorl.runs.rule_choice import RuleChoice, choose_rule
 from discorl.runs.run_config import check_same_rule, read_config, resolved
 from discorl.runs.run_state import RunState, new_state, restore_state
+from discorl.runs.setup import make_agent
 from discorl.types import Params
 
 
@@ -167,11 +168,7 @@ def _set_up(config: TrainConfig, ranks: Ranks, console: Console | None, env: Any
     env = _environment(config, ranks, env)
     config = dataclasses.replace(config, num_envs=env.num_envs * ranks.size)
     choice = choose_rule(config)
-    net = mlp_agent_net(
-        env.spec, choice.rule, config.net.torso, config.net.action_lstm, config.net.head_hidden
-    )
-    optimiser = adam_clip(config.optimiser.learning_rate, config.optimiser.max_abs_update)
-    agent = Agent(net, choice.rule, optimiser, config.mask_episode_starts)
+    agent = make_agent(config, env.spec, choice.rule)
     if config.compile:
         if ranks.size > 1:
             raise DiscorlError("--compile is for one process; leave it off under torchrun")
@@ -203,13 +200,14 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
     """The loop."""
     config, env, agent = run.config, run.env, run.agent
     guard, failure = LossGuard(config.max_loss), None
+    num_fresh = config.num_fresh // run.ranks.size
     with (
         StopRequest(patient=run.ranks.size > 1) as stop,
         Outputs(run.config, run.ranks, env.spec, folder, settings, state, run.console) as outputs,
     ):
         try:
             while state.step < config.steps:
-                rollout, env_state, timestep = collect_rollout(
+                rollout, env_state, timestep, core_state = collect_rollout(
                     agent.net,
                     state.agent.params,
                     env,
@@ -218,10 +216,12 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
                     config.rollout_length,
                     state.act_rng,
                     bootstrap=agent.rule if config.env.truncation == "bootstrap" else None,
+                    core_state=state.core_state,
                 )
                 _check_losses(guard, run, state, outputs)  # of the step before
                 check_rollout(rollout)
                 state.env_state, state.timestep = env_state, timestep
+                state.core_state = core_state
                 state.replay.add(rollout)
                 state.episodes.observe(rollout)
                 state.step += 1
@@ -230,7 +230,7 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
                 if len(state.replay) >= run.batch_size:
                     guard.begin(state.step, state.agent)
                     for i in range(config.updates_per_step):
-                        batch = state.replay.sample(run.batch_size, state.sample_rng)
+                        batch = state.replay.sample(run.batch_size, state.sample_rng, num_fresh)
                         state.agent, info = update_agent(
                             agent, run.rule_params, state.agent, batch, across=distributed.mean
                         )

@@ -63,10 +63,10 @@ def die_after(monkeypatch: pytest.MonkeyPatch, num_rollouts: int) -> None:
     """The next run crashes in the middle of a step."""
     collect, count = train_module.collect_rollout, iter(range(num_rollouts))
 
-    def collect_or_die(*args: Any) -> Any:
+    def collect_or_die(*args: Any, **options: Any) -> Any:
         if next(count, None) is None:
             raise MemoryError("the end")
-        return collect(*args)
+        return collect(*args, **options)
 
     monkeypatch.setattr(train_module, "collect_rollout", collect_or_die)
 
@@ -140,7 +140,16 @@ def test_the_state_is_all_there(tmp_path: Path) -> None:
     assert saved["shared"].keys() == {"step", "seconds", "agent", "updates"}
     (own,) = saved["processes"]
     assert own.keys() == {
-        *("env_state", "timestep", "act_rng", "sample_rng", "replay", "episodes"),
+        *(
+            "env_state",
+            "timestep",
+            "act_rng",
+            "core_state",
+            "env_memory",
+            "sample_rng",
+            "replay",
+            "episodes",
+        ),
     }
     assert own["replay"]["storage"]["observations"].shape == (7, 12, 4, 3)
     assert len(saved["shared"]["updates"]["pending"]) == 3, "steps 21 to 23 were not logged yet"
