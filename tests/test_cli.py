@@ -69,7 +69,8 @@ def test_a_run_leaves_its_folder(runs: dict[str, Path]) -> None:
     config = json.loads((folder / "config.json").read_text())
     assert (config["task"], config["rule"], config["seed"]) == ("catch:4x3", "rule", 3)
     assert (config["device"], config["out"]) == ("cpu", str(folder))
-    assert config["net"] == {"torso": [8], "action_lstm": 4, "head_hidden": [4]}
+    net = config["net"]
+    assert (net["torso"], net["action_lstm"], net["head_hidden"]) == ([8], 4, [4])
     assert config["optimiser"]["learning_rate"] == 0.01
 
     rows = metrics(folder)

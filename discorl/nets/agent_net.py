@@ -102,15 +102,11 @@ class AgentNet(nn.Module):
         core_state: LSTMState | None = None,
     ) -> tuple[Tensor, LSTMState | None]:
         """What the heads see, and the core's last state. [T, B, ...] -> [T * B, D], [B, H]"""
-        rows = tree.map(lambda x: x.flatten(0, 1), observations)
-        embedding = self.torso(rows)
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
         if self.core is None:
             return embedding, None
         if resets is None:
-            raise DiscorlError(
-                "a network with a core must know where episodes begin: pass "
-                "resets=rollout.discounts == 0"
-            )
+            raise DiscorlError("a core must know where episodes begin: pass resets=discounts == 0")
         x = embedding.unflatten(0, resets.shape)
         state = self.core.zero_state(x.shape[1]) if core_state is None else core_state
         hidden, state = self.core.unroll(x, resets, state)
