@@ -54,6 +54,17 @@ def test_lengths_of_copies() -> None:
 
 
 def test_cues_are_equally_likely() -> None:
+    """Whatever the one before it was."""
+    env = Memory(3000, length=1, num_cues=3)
+    first, _ = env.reset(rng())
+    state = first
+    for step in (1, 2):
+        state, _ = env.step(state, torch.zeros(3000, dtype=torch.long), rng(step))
+    pairs = (3 * first.cue + state.cue).bincount(minlength=9)
+    assert pairs.min() > 250
+
+
+def test_cues_beside_bits() -> None:
     state, now = Memory(3000, num_cues=3, num_bits=2).reset(rng())
     assert state.cue.bincount(minlength=3).min() > 900
     assert now.observation.shape == (3000, 6)

@@ -8,6 +8,7 @@ from discorl.envs.catch import Catch
 from discorl.envs.grid_tasks import GRID_TASKS
 from discorl.envs.registry import KNOWN, TASKS, make_env, make_tensor_env
 from discorl.errors import DiscorlError
+from tests.builders import rng
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,4 @@ def test_the_list() -> None:
 def test_the_standard_catch_needs_no_settings() -> None:
     env = make_tensor_env("catch", 2)
     assert isinstance(env, Catch)
+    assert env.reset(rng())[0].settings is None
