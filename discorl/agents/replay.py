@@ -40,11 +40,6 @@ class Replay:
         return self._size
 
     @property
-    def mean_age(self) -> float:
-        """How many trajectories came after one that is drawn, on average."""
-        return max(self._size - 1, 0) / 2
-
-    @property
     def num_bytes(self) -> int:
         """Memory allocated."""
         return _num_bytes(self._storage)

@@ -66,12 +66,15 @@ def start(device: str = "auto", timeout: timedelta = TIMEOUT) -> Ranks:
     chosen = choose_device(device)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    with _together():
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo", timeout=timeout
-        )
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    return Ranks(dist.get_rank(), dist.get_world_size(), chosen, restarts)
+    backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+    with _together():
+        store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+        # torchrun's store outlives a restart: without a name of its own, a new process could find
+        # the address that a dead one has left there.
+        store = dist.PrefixStore(f"discorl-{restarts}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    return Ranks(rank, size, chosen, restarts)
 
 
 def stop() -> None:

@@ -131,7 +131,7 @@ class WandbLog:
         self._run.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
 
     def close(self) -> None:
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 def open_logs(

@@ -93,7 +93,7 @@ class Outputs:
             "episodes": episodes,
             **state.episodes.summary(distributed.mean),
             **state.updates.summary(distributed.mean),
-            "replay/age": state.replay.mean_age / state.timestep.reward.shape[0],
+            "replay/age": replay_age(len(state.replay), state.timestep.reward.shape[0]),
         }
 
     def checkpoint_is_due(self, state: RunState) -> bool:
@@ -118,3 +118,12 @@ class Outputs:
             self._checkpoints.save(state.step, content)
         self._saved_at = time.monotonic()
         return path
+
+
+def replay_age(size: int, num_envs: int) -> float:
+    """Training steps since a trajectory that is drawn was made, on average.
+
+    Drawing is uniform, so it is the mean over all that are kept: ``num_envs`` of each age.
+    """
+    full, rest = divmod(size, num_envs)
+    return (num_envs * full * (full - 1) / 2 + rest * full) / max(size, 1)

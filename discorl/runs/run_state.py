@@ -74,10 +74,13 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunS
         for i, d in ((1, ranks.device), (2, torch.device("cpu")))
     )
     env_state, timestep = env.reset(act_rng)
+    newborn = agent.init_state(init_rng, ranks.device)
+    if ranks.size > 1:  # machines may differ in the last bits
+        newborn = restore(newborn, distributed.broadcast(newborn))
     return RunState(
         step=0,
         seconds=0.0,
-        agent=agent.init_state(init_rng, ranks.device),
+        agent=newborn,
         env_state=env_state,
         timestep=timestep,
         core_state=agent.zero_state(env.num_envs, ranks.device),

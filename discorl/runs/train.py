@@ -11,14 +11,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from discorl import tree
-from discorl.agents.agent import Agent
-from discorl.agents.compiled import compile_agent
 from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
 from discorl.config import TrainConfig
-from discorl.envs.base import Env
-from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder
@@ -27,13 +22,10 @@ from discorl.runs.distributed import Ranks
 from discorl.runs.files import new_run_folder, save_params, write_json
 from discorl.runs.guard import LossGuard, explain
 from discorl.runs.interrupt import StopRequest
-from discorl.runs.memory import keep_freed_memory
 from discorl.runs.outputs import Outputs
-from discorl.runs.rule_choice import RuleChoice, choose_rule
 from discorl.runs.run_config import check_same_rule, read_config, resolved
+from discorl.runs.run_setup import TrainRun, set_up
 from discorl.runs.run_state import RunState, new_state, restore_state
-from discorl.runs.setup import make_agent
-from discorl.types import Params
 
 
 @dataclass(frozen=True)
@@ -43,21 +35,6 @@ class RunResult:
     folder: Path
     metrics: list[dict[str, Any]]
     interrupted: bool
-
-
-@dataclass(frozen=True)
-class TrainRun:
-    """What stays the same through a run. What changes is its ``RunState``."""
-
-    config: TrainConfig
-    ranks: Ranks
-    env: Env
-    agent: Agent
-    choice: RuleChoice
-    rule_params: Params
-    batch_size: int
-    """This process's share."""
-    console: Console
 
 
 def train(config: TrainConfig, console: Console | None = None, env: Any = None) -> RunResult:
@@ -74,7 +51,7 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
         if ranks.restarts and _was_begun(config, ranks):
             begun = _first_does(ranks, lambda: read_config(_out(config))[1])
             return _resume(config, begun, ranks, console, env)
-        run = _set_up(config, ranks, console, env)
+        run = set_up(config, ranks, console, env)
         config = run.config
         name = f"{config.task.replace(':', '-')}-{run.choice.name}"
         folder = _first_does(ranks, lambda: str(new_run_folder(config.out, name)))
@@ -113,7 +90,7 @@ def _resume(
     """``resume`` among the other processes; ``begun`` is the run's config.json."""
     folder = _out(config)
     _check_same_course(begun, ranks)
-    run = _set_up(config, ranks, console, env)
+    run = set_up(config, ranks, console, env)
     check_same_rule(run.choice, begun)
     state = new_state(config, run.agent, run.env, ranks)
     _restore_latest(run, state)
@@ -160,40 +137,6 @@ def _restore_latest(run: TrainRun, state: RunState) -> None:
             "These environments cannot be saved: they begin new episodes. All else goes on exactly",
             highlight=False,
         )
-
-
-def _set_up(config: TrainConfig, ranks: Ranks, console: Console | None, env: Any) -> TrainRun:
-    """Environment, rule and agent."""
-    keep_freed_memory()
-    env = _environment(config, ranks, env)
-    config = dataclasses.replace(config, num_envs=env.num_envs * ranks.size)
-    choice = choose_rule(config)
-    agent = make_agent(config, env.spec, choice.rule)
-    if config.compile:
-        if ranks.size > 1:
-            raise DiscorlError("--compile is for one process; leave it off under torchrun")
-        agent = compile_agent(agent)
-    quiet = config.progress == "none" or not ranks.is_first
-    return TrainRun(
-        config=config,
-        ranks=ranks,
-        env=env,
-        agent=agent,
-        choice=choice,
-        rule_params=tree.to(choice.params, ranks.device),
-        batch_size=ranks.shard(config.batch_size, "batch_size"),
-        console=Console(quiet=True) if quiet else console or Console(),
-    )
-
-
-def _environment(config: TrainConfig, ranks: Ranks, env: Any) -> Env:
-    """The environment of a task, or the one that the user brought."""
-    num_envs = ranks.shard(config.num_envs, "num_envs")
-    if env is None:
-        return make_env(config.task, num_envs, ranks.device, config.env)
-    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
-
-    return as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
 
 
 def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any]) -> RunResult:

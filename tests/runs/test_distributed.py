@@ -127,7 +127,7 @@ def workers_of(torchrun: int) -> list[int]:
 def test_a_dead_process(max_restarts: int, tmp_path: Path) -> None:
     """It brings the job down, or the job starts again from the last checkpoint."""
     args = list(TINY)
-    args[args.index("12")] = "600"
+    args[args.index("12")] = "300"
     command = [sys.executable, *TORCHRUN, "--max-restarts", str(max_restarts)]
     command += ["-m", "discorl", "train", "catch:4x3", *args, "--out"]
     done = subprocess.run(

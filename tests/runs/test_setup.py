@@ -14,7 +14,6 @@ from discorl.agents.update import update_agent
 from discorl.config import NetConfig, OptimiserConfig, TrainConfig
 from discorl.envs.catch import Catch
 from discorl.rules import ActorCritic, PolicyGradient
-from discorl.runs import train as train_module
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
 from discorl.runs.setup import learning_rate, make_agent, make_optimiser, make_replay
@@ -165,7 +164,7 @@ def test_storing_frames_once_changes_nothing(
     core: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same run, to the last bit, with stacks kept whole and with single frames."""
-    monkeypatch.setattr(train_module, "make_env", lambda _, n, *more: StackedCatch(n, 5, 4))
+    monkeypatch.setattr(run_setup, "make_env", lambda _, n, *more: StackedCatch(n, 5, 4))
     params = []
     for frame_stack in (1, 3):
         result = train(
@@ -217,7 +216,7 @@ def test_a_core_remembers_what_a_torso_cannot(
     core: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without memory half of the episodes succeed, by chance."""
-    monkeypatch.setattr(train_module, "make_env", lambda _, n, *more: Recall(n))
+    monkeypatch.setattr(run_setup, "make_env", lambda _, n, *more: Recall(n))
     actor_critic = replace(TrainConfig().actor_critic, entropy_cost=0.01, num_bins=None)
     result = train(
         run_config(

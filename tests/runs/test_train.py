@@ -87,7 +87,6 @@ def test_a_broken_environment_is_named(tmp_path: Path, monkeypatch: pytest.Monke
             return state, TimeStep(observation, timestep.reward, timestep.discount)
 
     monkeypatch.setattr(registry, "Catch", Broken)
-    monkeypatch.setattr(train_module, "make_env", registry.make_env)
     with pytest.raises(DiscorlError, match="environment 1 sent observations"):
         train(config(tmp_path))
 
