@@ -14,6 +14,7 @@ from discorl.agents.update import update_agent
 from discorl.config import NetConfig, OptimiserConfig, TrainConfig
 from discorl.envs.catch import Catch
 from discorl.rules import ActorCritic, PolicyGradient
+from discorl.runs import run_setup
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
 from discorl.runs.setup import learning_rate, make_agent, make_optimiser, make_replay
