@@ -186,7 +186,8 @@ class Grid:
 
     def _observe(self, state: GridState) -> Tensor:
         if self.task.tabular:
-            index = torch.add((state.present * self._bits).sum(1), state.agent * self._stride)
+            there = (state.present * self._bits).sum(1)
+            index = torch.add(there, state.agent, alpha=self._num_indices // self._num_cells)
             zeros = torch.zeros(self.num_envs, self._num_indices, device=self.device)
             return zeros.scatter_(1, index[:, None], 1.0)
         num_cells, num_types = self._num_cells, len(self.task.objects)
@@ -198,10 +199,6 @@ class Grid:
         if self._has_walls:
             boards = torch.cat([boards, state.settings.walls[:, :-1]], 1)
         return boards.unflatten(1, (-1, self.size, self.size))
-
-    @property
-    def _stride(self) -> int:
-        return self._num_indices // self._num_cells
 
 
 def _move_targets(size: int, num_actions: int) -> Tensor:
