@@ -14,6 +14,8 @@ from discorl.config import TrainConfig
 from discorl.envs.base import Env
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
+from discorl.ops.moments import MeanFn
+from discorl.runs import distributed
 from discorl.runs.distributed import Ranks
 from discorl.runs.memory import keep_freed_memory
 from discorl.runs.rule_choice import RuleChoice, choose_rule
@@ -33,6 +35,8 @@ class TrainRun:
     rule_params: Params
     batch_size: int
     """This process's share."""
+    across: MeanFn
+    """Averages over the processes."""
     console: Console
 
 
@@ -56,6 +60,7 @@ def set_up(config: TrainConfig, ranks: Ranks, console: Console | None, env: Any)
         choice=choice,
         rule_params=tree.to(choice.params, ranks.device),
         batch_size=ranks.shard(config.batch_size, "batch_size"),
+        across=distributed.mean if ranks.size > 1 else lambda x: x,
         console=Console(quiet=True) if quiet else console or Console(),
     )
 

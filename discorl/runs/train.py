@@ -101,7 +101,7 @@ def _resume(
     run.console.print(f"Going on with {folder} after step {state.step}", highlight=False)
     changed = {name: getattr(config, name) for name in ("steps", "log", "progress")}
     changed["checkpoint"] = dataclasses.asdict(config.checkpoint)
-    settings = begun | changed
+    settings = begun | changed | {"out": str(folder)}
     if ranks.is_first:
         write_json(folder / "config.json", settings)
     return _train(run, state, folder, settings)
@@ -175,7 +175,7 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
                     for i in range(config.updates_per_step):
                         batch = state.replay.sample(run.batch_size, state.sample_rng, num_fresh)
                         state.agent, info = update_agent(
-                            agent, run.rule_params, state.agent, batch, across=distributed.mean
+                            agent, run.rule_params, state.agent, batch, across=run.across
                         )
                         guard.watch(info)
                         state.updates.observe(info)
@@ -206,7 +206,10 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
             outputs.log(state)
 
     if run.ranks.is_first:
-        _finish(run, state, folder, outputs.rows, stop.reason if interrupted else None)
+        reason = None
+        if interrupted:
+            reason = stop.reason or ("the environment" if failure else "another process")
+        _finish(run, state, folder, outputs.rows, reason)
     getattr(env, "close", lambda: None)()
     if failure:
         raise EnvFailure(f"{failure} (what was learnt before is in {folder})") from failure
