@@ -39,7 +39,7 @@ class Replay:
     def add(self, rollout: Rollout) -> None:
         """Store the trajectories of a rollout, in place of the oldest."""
         rollout = dataclasses.replace(rollout, actions=rollout.actions.to(torch.int32))
-        num_steps, num_new = rollout.actions.shape
+        num_new = rollout.actions.shape[1]
         if num_new > self.capacity:
             raise DiscorlError(
                 f"a rollout of {num_new} trajectories does not fit a replay of {self.capacity}; "
@@ -47,7 +47,7 @@ class Replay:
             )
         if self._storage is None:
             self._storage = tree.map(
-                lambda x: x.new_empty(num_steps, self.capacity, *x.shape[2:]), rollout
+                lambda x: x.new_empty(len(x), self.capacity, *x.shape[2:]), rollout
             )
         slots = torch.arange(self._next, self._next + num_new) % self.capacity
         slots = slots.to(rollout.actions.device)
