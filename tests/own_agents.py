@@ -41,9 +41,7 @@ class Outputs(nn.Module):
 class PlainAgent(nn.Module):
     """Without memory: ``forward(obs) -> dict``."""
 
-    def __init__(
-        self, heads: Heads, num_inputs: int = 4, middle: nn.Module | None = None
-    ) -> None:
+    def __init__(self, heads: Heads, num_inputs: int = 4, middle: nn.Module | None = None) -> None:
         super().__init__()
         self.torso = nn.Linear(num_inputs, 8)
         self.middle = middle or nn.Identity()

@@ -15,7 +15,7 @@ from discorl.rules.base import UpdateRule
 from discorl.trainer import ModuleNet
 from discorl.trainer import module_net as module_net_file
 from discorl.trainer.update_rule import DiscoUpdateRule, for_learner, to_store
-from discorl.types import AgentState, Rollout, UpdateInfo
+from discorl.types import AgentState, Params, Rollout, UpdateInfo
 from tests.builders import (
     GOLDEN,
     RULES,
@@ -167,7 +167,9 @@ def test_a_recurrent_agent_is_reset_where_episodes_begin() -> None:
     discounts = torch.ones(7, 2)
     discounts[3, 0] = discounts[0, 1] = discounts[5, 1] = 0
     stored = (torch.randn(1, 2, 5), torch.randn(1, 2, 5))
-    batch = for_learner(replace(to_store(replace(rollout, discounts=discounts)), agent_state=stored))
+    batch = for_learner(
+        replace(to_store(replace(rollout, discounts=discounts)), agent_state=stored)
+    )
     heads = net.heads_of(batch.observations)
 
     fresh = tuple(x[0] for x in agent.initial_state(1))
@@ -184,7 +186,7 @@ def test_a_recurrent_agent_is_reset_where_episodes_begin() -> None:
 def test_memory_carries_gradients_through_time() -> None:
     rule = small_disco()
     agent = RecurrentAgent(rule.heads(3))
-    params = {f"module.{k}": p for k, p in agent.named_parameters()}
+    params: Params = {f"module.{k}": p for k, p in agent.named_parameters()}
     rollout = replace(random_rollout(), discounts=torch.ones(6, 3))
     batch = for_learner(to_store(rollout))
     reader = rule.reader(random_rule_params(rule))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -23,6 +24,7 @@ from discorl.trainer.contract import (
     reset_where,
     split_output,
 )
+from discorl.trainer.noise import noise_from
 from discorl.types import Params, Rollout, TimeStep
 
 StepFn = Callable[[np.ndarray], tuple[Any, Any, Any]]
@@ -120,7 +122,8 @@ def _collect(
 
     steps = []
     for _ in range(rollout_len):
-        result = _forward(agent, form, observation, state)
+        with nullcontext() if generator is None else noise_from(generator, place):
+            result = _forward(agent, form, observation, state)
         output, new_state = split_output(result, has_state)
         logits = policy_logits(output, batch).detach()
         actions = _sample(logits, generator)

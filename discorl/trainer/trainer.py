@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from discorl.errors import DiscorlError
 from discorl.rules.base import UpdateRule
 from discorl.rules.store import DISCO103, LoadedRule
 from discorl.trainer.checks import check_rollout, not_finite
+from discorl.trainer.noise import noise_from
 from discorl.trainer.state import (
     fingerprint,
     from_plain,
@@ -203,8 +202,7 @@ class DiscoTrainer:
             )
         state = AgentState(params, self._optimiser_state, self._rule_state)
         batch = for_learner(stored)
-        seed = int(torch.randint(2**62, (), generator=self._noise_rng))
-        with self._noise(seed):
+        with noise_from(self._noise_rng, self.device):
             state, info = self.rule.update(self.agent, self._optimiser, state, batch)
         logs = loss_logs(info)
         if not all(map(math.isfinite, logs.values())):
@@ -222,7 +220,7 @@ class DiscoTrainer:
             return
         self.rule.check_device(self.agent)
         batch = for_learner(stored)
-        with unchanged_buffers(self.agent), self._noise(seed=0):
+        with unchanged_buffers(self.agent):
             heads = self._heads(batch)
         if name := not_finite(heads):
             raise DiscorlError(f"the agent's head '{name}' is NaN or infinite")
@@ -233,8 +231,7 @@ class DiscoTrainer:
         own = {name.removeprefix(PREFIX): p for name, p in trainable_params(self.agent).items()}
         if name := not_finite(own):
             return f"the agent's parameter '{name}' is NaN or infinite; the update was not made"
-        with self._noise(seed=0):
-            heads = self._heads(batch)
+        heads = self._heads(batch)
         if name := not_finite(heads):
             return f"the agent's head '{name}' is NaN or infinite; the update was not made"
         broken = next(name for name, x in logs.items() if not math.isfinite(x))
@@ -245,18 +242,8 @@ class DiscoTrainer:
 
     @torch.no_grad()
     def _heads(self, batch: Rollout) -> dict[str, Tensor]:
-        return self.rule.net(self.agent, batch).heads_of(batch.observations)
-
-    @contextmanager
-    def _noise(self, seed: int) -> Iterator[None]:
-        """Dropout and the like draw from a stream of their own, not from the global one."""
-        is_cuda = self.device.type == "cuda"
-        with torch.random.fork_rng(devices=[self.device] if is_cuda else []):
-            torch.default_generator.manual_seed(seed)
-            if is_cuda:
-                with torch.cuda.device(self.device):
-                    torch.cuda.manual_seed(seed)
-            yield
+        with noise_from(0, self.device):
+            return self.rule.net(self.agent, batch).heads_of(batch.observations)
 
 
 def _check_settings(

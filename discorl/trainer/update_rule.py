@@ -128,7 +128,7 @@ class DiscoUpdateRule:
         self, agent: nn.Module, optimiser: Transform, state: AgentState, rollout: Rollout
     ) -> tuple[AgentState, UpdateInfo]:
         """``update_agent`` for a module; ``rollout`` as ``for_learner`` returns it."""
-        with unchanged_buffers(agent):
+        with unchanged_buffers(agent), kept_parameters(agent):
             learner = Agent(
                 self.net(agent, rollout), self.rule, optimiser, self.mask_episode_starts
             )
@@ -217,6 +217,20 @@ def unchanged_buffers(agent: nn.Module) -> Iterator[None]:
                 "of online and target network: put that layer in eval mode, or use LayerNorm or "
                 "GroupNorm in place of BatchNorm"
             )
+
+
+@contextmanager
+def kept_parameters(agent: nn.Module) -> Iterator[None]:
+    """Put the agent's own parameters back afterwards.
+
+    ``functional_call`` leaves plain tensors behind in layers that the module holds twice.
+    """
+    before = [(module._parameters, dict(module._parameters)) for module in agent.modules()]
+    try:
+        yield
+    finally:
+        for own, saved in before:
+            own.update(saved)
 
 
 class _GivenGradient(torch.autograd.Function):
