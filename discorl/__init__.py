@@ -9,23 +9,29 @@ except PackageNotFoundError:  # running from a source tree that is not installed
 
 from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.settings import NetConfig
 from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import load_rule, save_rule
+from discorl.trainer import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
+from discorl.types import AgentOutput, Rollout
 
 __all__ = [
     "ActorCritic",
     "Agent",
     "AgentNet",
+    "AgentOutput",
+    "AgentRollout",
     "DiscoRule",
+    "DiscoTrainer",
+    "DiscoUpdateRule",
     "DiscorlError",
     "NetConfig",
     "PolicyGradient",
     "Replay",
+    "Rollout",
     "UpdateRule",
     "adam_clip",
     "agent_net",

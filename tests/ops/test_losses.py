@@ -90,3 +90,8 @@ def test_extreme_logits_are_finite() -> None:
     assert loss.item() == pytest.approx(1e4)
     (grad,) = torch.autograd.grad(loss.sum(), logits)
     torch.testing.assert_close(grad, torch.tensor([[-1.0, 1.0]]))
+
+
+def test_a_nan_target_is_a_nan_loss_and_no_crash() -> None:
+    loss = two_hot_loss(torch.zeros(2, 5), torch.tensor([float("nan"), 1.0]), 2.0)
+    assert loss.isnan().tolist() == [True, False]

@@ -1,0 +1,134 @@
+"""Mistakes in a rollout, named before they reach the learner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discorl import tree
+from discorl.errors import DiscorlError
+from discorl.types import Rollout
+
+
+def check_rollout(rollout: Any, device: torch.device, like: Any | None = None) -> None:
+    """Raise if a rollout is no rollout, or not of the shape of those before it (``like``)."""
+    if not isinstance(rollout, Rollout):
+        raise DiscorlError(
+            f"a rollout must be a discorl.Rollout, as collect_rollout returns it, not a "
+            f"{type(rollout).__name__}"
+        )
+    num_steps = _check_shapes(rollout)
+    if num_steps < 2:
+        raise DiscorlError(
+            f"a rollout needs at least 2 time steps (a transition), but this one has {num_steps}"
+        )
+    _check_types(rollout, device)
+    _check_values(rollout)
+    if like is not None:
+        _check_like(rollout, like)
+
+
+def _check_shapes(rollout: Rollout) -> int:
+    if rollout.actions.dim() != 2:
+        raise DiscorlError(
+            f"rollout.actions has shape {list(rollout.actions.shape)}, expected [T, B]"
+        )
+    num_steps, batch = rollout.actions.shape
+    here = f"with T = {num_steps}, B = {batch} as in rollout.actions"
+    for name, x, more in _fields(rollout):
+        has_rank = x.dim() == 2 if more == "" else x.dim() == 3 if more == ", A" else x.dim() >= 2
+        if not has_rank or tuple(x.shape[:2]) != (num_steps, batch):
+            hint = ""
+            if name in ("rewards", "discounts") and tuple(x.shape) == (num_steps - 1, batch):
+                hint = f"; {name}[t] arrives with observations[t], so put one for t = 0 in front"
+            raise DiscorlError(
+                f"rollout.{name} has shape {list(x.shape)}, expected [T, B{more}] {here}{hint}"
+            )
+    return num_steps
+
+
+def _check_types(rollout: Rollout, device: torch.device) -> None:
+    for name, x, _ in _fields(rollout):
+        if x.device != device:
+            raise DiscorlError(
+                f"rollout.{name} is on {x.device}, but the agent is on {device}: "
+                f"move it with .to('{device}')"
+            )
+        if name in ("rewards", "discounts", "behaviour_logits") and not x.is_floating_point():
+            raise DiscorlError(
+                f"rollout.{name} is {str(x.dtype).removeprefix('torch.')}, expected float32: "
+                "call .float()"
+            )
+    actions = rollout.actions
+    if actions.is_floating_point() or actions.dtype == torch.bool:
+        raise DiscorlError(
+            f"rollout.actions is {str(actions.dtype).removeprefix('torch.')}, expected int64: "
+            "call .long()"
+        )
+
+
+def _check_values(rollout: Rollout) -> None:
+    for name, x, _ in _fields(rollout):
+        finite = x.isfinite()
+        if not bool(finite.all()):
+            t, b = (int(i) for i in (~finite).nonzero()[0][:2])
+            raise DiscorlError(f"rollout.{name} is NaN or infinite, first at t = {t}, b = {b}")
+    num_actions = rollout.behaviour_logits.shape[-1]
+    low, high = (int(x) for x in rollout.actions.aminmax())
+    if low < 0 or high >= num_actions:
+        raise DiscorlError(
+            f"rollout.actions holds {low if low < 0 else high}, but behaviour_logits has "
+            f"{num_actions} actions, numbered from 0"
+        )
+
+
+def _check_like(rollout: Rollout, like: Any) -> None:
+    """Trajectories of one replay have one length and one kind of observation."""
+    if (getattr(rollout, "agent_state", None) is None) != (like.agent_state is None):
+        raise DiscorlError(
+            "either all rollouts of a trainer have an agent_state or none has: build them with "
+            "discorl.AgentRollout(..., agent_state=...), or let collect_rollout do it"
+        )
+    new, old = list(_fields(rollout)), list(_fields(like))
+    if [name for name, _, _ in new] != [name for name, _, _ in old]:
+        raise DiscorlError(
+            "the rollout's observations have other parts than those of the rollouts before it: "
+            f"{[n for n, _, _ in new]}, not {[n for n, _, _ in old]}"
+        )
+    for (name, x, _), (_, y, _) in zip(new, old, strict=True):
+        shape, before = [len(x), *x.shape[2:]], [len(y), *y.shape[2:]]
+        if shape != before:
+            raise DiscorlError(
+                f"rollout.{name} has [T, ...] = {shape}, but in the rollouts before it {before}; "
+                "all rollouts of a trainer have the same length and observations"
+            )
+
+
+def _fields(rollout: Rollout) -> list[tuple[str, Tensor, str]]:
+    """Name, tensor, and what follows [T, B, for each part of a rollout."""
+    observations = [(f"observations{path}", x, ", ...") for path, x in _parts(rollout.observations)]
+    fields = [("rewards", ""), ("discounts", ""), ("behaviour_logits", ", A"), ("actions", "")]
+    return observations + [(name, getattr(rollout, name), more) for name, more in fields]
+
+
+def _parts(observations: Any, path: str = "") -> list[tuple[str, Tensor]]:
+    """The tensors of an observation with their places in it."""
+    if isinstance(observations, Tensor):
+        return [(path, observations)]
+    if isinstance(observations, dict):
+        items = [(f"[{key!r}]", x) for key, x in observations.items()]
+    elif isinstance(observations, tuple):
+        items = [(f"[{i}]", x) for i, x in enumerate(observations)]
+    else:
+        raise DiscorlError(
+            f"rollout.observations{path} is a {type(observations).__name__}; observations are "
+            "tensors, or dicts or tuples of them"
+        )
+    return [part for key, x in items for part in _parts(x, path + key)]
+
+
+def not_finite(named: dict[str, Tensor]) -> str | None:
+    """The first name whose tensor holds NaN or infinity."""
+    return next((name for name, x in named.items() if not tree.is_finite(x)), None)
