@@ -6,6 +6,7 @@ import re
 
 import torch
 
+from discorl.envs import suites
 from discorl.envs.base import Env
 from discorl.envs.catch import Catch
 from discorl.errors import DiscorlError
@@ -28,4 +29,9 @@ def make_env(name: str, num_envs: int, device: torch.device | str = "cpu") -> En
         from discorl.envs.gymnasium import GymnasiumEnv  # imported late: Gymnasium loads slowly
 
         return GymnasiumEnv(name.removeprefix("gym:"), num_envs, device)
-    raise DiscorlError(f"no environment is called '{name}': use {', '.join(KNOWN)}")
+    if suite := suites.find(name):
+        from discorl.envs.gymnasium import GymnasiumEnv
+
+        return GymnasiumEnv(suite.make(name, num_envs), device=device, name=name)  # type: ignore
+    known = [*KNOWN, *(suite.pattern for suite in suites.SUITES)]
+    raise DiscorlError(f"no environment is called '{name}': use {', '.join(known)}")
