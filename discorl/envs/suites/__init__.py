@@ -99,7 +99,7 @@ SUITES = (
         module="nethack",
         extra="nethack",
         package="nle",
-        note=" in an environment of its own",
+        note=", which wants Gymnasium 1.2.0",
     ),
     Suite(
         "sokoban",

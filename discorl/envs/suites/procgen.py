@@ -55,6 +55,7 @@ class SeededPool(VectorEnv):
 
     def __init__(self, build: Callable[[int], Any], num_envs: int) -> None:
         self._build = build
+        self._pool: Any = None  # what __del__ finds if building fails
         self._pool = build(0)
         self.num_envs = num_envs
         self.single_observation_space = self._pool.single_observation_space
@@ -79,7 +80,8 @@ class SeededPool(VectorEnv):
         return frames, rewards, terminated, truncated, _arrays(infos)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._pool.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
 def installed() -> bool:
