@@ -29,6 +29,8 @@ class Suite:
     """What the extra lets one import."""
     note: str = ""
     """What pip alone does not do."""
+    is_threaded: bool = False
+    """Its copies play in threads of C++, and need no processes."""
 
     @property
     def hint(self) -> str:
@@ -43,11 +45,18 @@ class Suite:
         return import_module(f"discorl.envs.suites.{self.module}")
 
     def make(
-        self, task: str, num_envs: int, options: Mapping[str, object] | None = None
+        self,
+        task: str,
+        num_envs: int,
+        options: Mapping[str, object] | None = None,
+        *,
+        processes: bool = False,
     ) -> VectorEnv:
-        """Copies of ``task``, prefix included."""
-        name = task.partition(":")[2]
-        return self.load().make(name, num_envs, options or {})
+        """Copies of ``task``, prefix included; with ``processes``, each in one if that helps."""
+        given = dict(options or {})
+        if processes and not self.is_threaded:
+            given.setdefault("processes", True)
+        return self.load().make(task.partition(":")[2], num_envs, given)
 
 
 SUITES = (
@@ -58,6 +67,7 @@ SUITES = (
         module="atari",
         extra="atari",
         package="ale_py",
+        is_threaded=True,
     ),
     Suite(
         "minatar",
@@ -82,6 +92,7 @@ SUITES = (
         module="procgen",
         extra="procgen",
         package="envpool",
+        is_threaded=True,
         note=" and, on Debian, apt-get install libqt5gui5 libqt5core5a",
     ),
     Suite(

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv
 
 from discorl.cli import main
 from discorl.envs import suites
@@ -12,6 +13,7 @@ from discorl.envs.registry import make_env
 from discorl.envs.suites import packages
 from discorl.envs.suites.packages import choose
 from discorl.errors import DiscorlError
+from tests.envs.suites.streams import play, same
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,25 @@ def test_nothing_is_imported_early() -> None:
 def test_unknown_environment_names_the_suites() -> None:
     with pytest.raises(DiscorlError, match="ale:GAME"):
         make_env("atari:Pong", 1)
+
+
+def test_processes() -> None:
+    """Sokoban needs no package."""
+    suite = suites.find("sokoban")
+    assert suite is not None
+    envs = suite.make("sokoban", 2, processes=True)
+    try:
+        assert isinstance(envs, AsyncVectorEnv)
+        there = play(envs, 20)
+    finally:
+        envs.close()
+    assert same(there.observations, play(suite.make("sokoban", 2), 20).observations)
+
+
+@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
+def test_only_threaded_suites_know_no_processes(suite: suites.Suite) -> None:
+    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
+    assert ("processes" in options.__dataclass_fields__) != suite.is_threaded
 
 
 def test_choose() -> None:
