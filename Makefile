@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-install: $(VENV)/dev  ## Set up .venv with the dev extras
+install: $(VENV)/dev  ## Set up .venv with the dev extras and the suites
 
 # Stamps, so that a second call has nothing to do. torch comes first and alone: its pinned build
 # then satisfies the package's range, and nothing newer is pulled in.
@@ -20,7 +20,7 @@ $(VENV)/base: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/dev: $(VENV)/base
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envs]'
 	touch $@
 
 demo: $(VENV)/base  ## Train Catch with the best rule on this machine

@@ -77,8 +77,10 @@ def main() -> None:
             returns += reward
             finished += returns[ended].tolist()
             returns[ended] = 0
-        fields = [torch.stack(field) for field in zip(*record, strict=True)]
-        rollout = discorl.AgentRollout(*fields, agent_state=start_state)
+        seen, acts, rewards, discounts, logits = map(torch.stack, zip(*record, strict=True))
+        rollout = discorl.AgentRollout(
+            seen, acts, rewards, discounts, logits, agent_state=start_state
+        )
 
         loss, rule_state, logs = rule.loss(agent, rollout, rule_state)
         optimiser.zero_grad()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from discorl.envs import suites
 from discorl.envs.bandit import Bandit
 from discorl.envs.base import Env, TensorEnv
 from discorl.envs.cartpole import CartPole
@@ -161,12 +162,20 @@ def make_env(
     num_envs: int,
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
+    frame_stack: int = 1,
 ) -> Env:
-    """Copies of the environment called ``name``."""
+    """Copies of the environment called ``name``; suites of games stack their last frames."""
     if name.startswith("gym:"):
         from discorl.envs.gymnasium import gymnasium_env  # imported late: Gymnasium loads slowly
 
         return gymnasium_env(name.removeprefix("gym:"), num_envs, device, options)
+    if suite := suites.find(name):
+        from discorl.envs.gymnasium import GymnasiumEnv
+
+        options = options or EnvConfig()
+        stack = {"stack": frame_stack} if suite.stacks_frames else {}
+        envs = suite.make(name, num_envs, stack, processes=options.workers == "async")
+        return GymnasiumEnv(envs, device, name=f"'{name}'", options=options, owned=True)
     return make_tensor_env(name, num_envs, device)
 
 
@@ -182,8 +191,9 @@ def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu"
 
 def _names_like(name: str) -> str:
     """The names that begin like ``name``, or every beginning."""
+    names = [*KNOWN, *(suite.pattern for suite in suites.SUITES)]
     head = name.partition(":")[0]
-    if alike := [known for known in KNOWN if re.match(rf"{re.escape(head)}(:|,|$)", known)]:
+    if alike := [known for known in names if re.match(rf"{re.escape(head)}(:|,|$)", known)]:
         return ", ".join(alike)
-    heads = dict.fromkeys(re.split("[:,]", known)[0] for known in KNOWN if "@" not in known)
+    heads = dict.fromkeys(re.split("[:,]", known)[0] for known in names if "@" not in known)
     return f"{', '.join(heads)}; 'discorl envs' lists what may follow them"

@@ -69,7 +69,7 @@ def _environment(config: TrainConfig, ranks: Ranks, env: Any) -> Env:
     """The environment of a task, or the one that the user brought."""
     num_envs = ranks.shard(config.num_envs, "num_envs")
     if env is None:
-        return make_env(config.task, num_envs, ranks.device, config.env)
+        return make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
     from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
     return as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")

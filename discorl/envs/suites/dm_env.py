@@ -1,0 +1,103 @@
+"""Environments with DeepMind's ``dm_env`` interface, for the Python API.
+
+DMLab plugs in this way; its package cannot be installed with pip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from discorl.envs.suites.options import at_least
+from discorl.envs.suites.packages import is_installed, load
+from discorl.envs.suites.vector import vectorise
+from discorl.errors import DiscorlError
+
+EXTRA = "dm_env"
+PACKAGE = "dm_env"
+
+
+class DmEnv(gymnasium.Env):
+    """What ``build(seed)`` makes, as a Gymnasium environment.
+
+    An episode whose last discount is 0 has terminated; any other was truncated. The interface
+    knows no seeds, so ``reset(seed=...)`` builds anew. Discounts between 0 and 1 are not passed on.
+    """
+
+    def __init__(self, build: Callable[[int | None], Any]) -> None:
+        specs = load("dm_env.specs", EXTRA, "a dm_env environment")
+        self._build = build
+        self._env = build(None)
+        self.observation_space = _space(self._env.observation_spec(), specs)
+        self.action_space = _space(self._env.action_spec(), specs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self._env.close()
+            self._env = self._build(seed)
+        return _plain(self._env.reset().observation), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        now = self._env.step(action)
+        if now.first():
+            raise DiscorlError("the dm_env environment began an episode before the last one ended")
+        reward = 0.0 if now.reward is None else float(now.reward)
+        dead = now.last() and now.discount == 0
+        return _plain(now.observation), reward, bool(dead), bool(now.last() and not dead), {}
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def installed() -> bool:
+    return is_installed(PACKAGE)
+
+
+def from_dm_env(
+    build: Callable[[int | None], Any] | Sequence[Callable[[int | None], Any]],
+    num_envs: int = 1,
+    processes: bool = False,
+) -> VectorEnv:
+    """``num_envs`` copies of what ``build(seed)`` makes; or one per builder of a sequence."""
+    at_least(1, num_envs=num_envs)
+    builders = [build] * num_envs if callable(build) else list(build)
+    return vectorise([partial(DmEnv, each) for each in builders], processes)
+
+
+def _space(spec: Any, specs: Any) -> gymnasium.Space:
+    """The Gymnasium space of a spec, or of a mapping or sequence of specs."""
+    if isinstance(spec, dict):
+        return gymnasium.spaces.Dict({key: _space(value, specs) for key, value in spec.items()})
+    if isinstance(spec, list | tuple):
+        return gymnasium.spaces.Tuple([_space(value, specs) for value in spec])
+    if isinstance(spec, specs.DiscreteArray):
+        return gymnasium.spaces.Discrete(spec.num_values)
+    if not isinstance(spec, specs.Array) or spec.dtype.kind not in "biuf":
+        raise DiscorlError(f"dm_env's {spec!r} is no array of numbers: leave it out with a wrapper")
+    if isinstance(spec, specs.BoundedArray):
+        low = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
+        high = np.broadcast_to(spec.maximum, spec.shape).astype(spec.dtype)
+    elif spec.dtype.kind == "f":
+        low, high = -np.inf, np.inf
+    elif spec.dtype.kind == "b":
+        low, high = 0, 1
+    else:
+        low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+    return gymnasium.spaces.Box(low, high, spec.shape, spec.dtype.type)  # type: ignore[arg-type]
+
+
+def _plain(observation: Any) -> Any:
+    """Copies, as dicts, tuples and arrays: environments may write into theirs again."""
+    if isinstance(observation, dict):
+        return {key: _plain(value) for key, value in observation.items()}
+    if isinstance(observation, list | tuple):
+        return tuple(_plain(value) for value in observation)
+    return np.array(observation)

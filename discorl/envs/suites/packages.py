@@ -1,0 +1,44 @@
+"""Optional packages, and the names inside them, with errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from discorl.errors import DiscorlError
+
+
+def is_installed(package: str) -> bool:
+    """Whether ``package`` can be imported, without importing it."""
+    return find_spec(package) is not None
+
+
+def load(package: str, extra: str, what: str) -> Any:
+    """Import ``package``, or a module of it, which ``extra`` installs and ``what`` needs."""
+    root = package.partition(".")[0]
+    if not is_installed(root):
+        raise DiscorlError(
+            f"{what} needs the package {root}, which is not installed: "
+            f"pip install 'discorl[{extra}]'"
+        )
+    return import_module(package)
+
+
+def choose(name: str, known: Iterable[str], what: str) -> str:
+    """The one of ``known`` that ``name`` means: case, '-' and '_' do not matter."""
+    by_key: dict[str, str] = {}
+    for each in known:
+        by_key.setdefault(_key(each), each)
+    if _key(name) in by_key:
+        return by_key[_key(name)]
+    close = get_close_matches(_key(name), by_key, n=1, cutoff=0.6)
+    if close:
+        raise DiscorlError(f"no {what} is called '{name}': did you mean {by_key[close[0]]}?")
+    raise DiscorlError(f"no {what} is called '{name}': use one of {', '.join(by_key.values())}")
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()

@@ -1,0 +1,126 @@
+"""ProcGen's 16 games through envpool, which plays them in C++ threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from discorl.envs.suites import options as opts
+from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.suites.vector import stack_frames
+from discorl.errors import DiscorlError
+
+EXTRA = "procgen"
+PACKAGE = "envpool"
+GAMES = (
+    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
+    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ProcgenOptions:
+    """The defaults are the benchmark's for generalisation; the paper stacks 4 frames."""
+
+    levels: int = 500
+    """Levels to train on; 0 for endlessly many, as when testing."""
+    start_level: int = 0
+    """The first of them."""
+    difficulty: str = "hard"
+    """hard or easy."""
+    stack: int = 1
+    """Frames in an observation, oldest first."""
+    threads: int = 0
+    """Threads that play; 0 for envpool's own choice."""
+
+    def __post_init__(self) -> None:
+        opts.at_least(0, levels=self.levels, start_level=self.start_level, threads=self.threads)
+        opts.at_least(1, stack=self.stack)
+        if self.difficulty not in ("easy", "hard"):
+            raise DiscorlError(f"difficulty is easy or hard, not {self.difficulty}")
+
+
+class SeededPool(VectorEnv):
+    """An envpool that ``reset(seed=...)`` builds anew: its seed is fixed when it is built.
+
+    An episode's last step and its reset are two steps (NEXT_STEP), envpool's only way.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "image_layout": "channels-first"}  # noqa: RUF012
+
+    def __init__(self, build: Callable[[int], Any], num_envs: int) -> None:
+        self._build = build
+        self._pool: Any = None  # what __del__ finds if building fails
+        self._pool = build(0)
+        self.num_envs = num_envs
+        self.single_observation_space = self._pool.single_observation_space
+        self.single_action_space = self._pool.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is not None:
+            self._pool.close()
+            self._pool = self._build(seed % 2**30)  # it counts on from there in 32 bits
+        frames, infos = self._pool.reset()
+        return frames, _arrays(infos)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        *seen, infos = self._pool.step(np.asarray(actions, np.int32))
+        frames, rewards, terminated, truncated = seen
+        return frames, rewards, terminated, truncated, _arrays(infos)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+
+def installed() -> bool:
+    return is_installed(PACKAGE)
+
+
+def names() -> list[str]:
+    return list(GAMES)
+
+
+def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
+    """Copies of the game called ``name``; observations are uint8 [3 * stack, 64, 64]."""
+    envpool = load(PACKAGE, EXTRA, "ProcGen")
+    chosen = opts.read(ProcgenOptions, options, "ProcGen")
+    opts.at_least(1, num_envs=num_envs)
+    game = choose(name, GAMES, "ProcGen game")
+    task = f"{game.capitalize()}{chosen.difficulty.capitalize()}-v0"
+
+    def build(seed: int) -> Any:
+        return envpool.make(
+            task,
+            env_type="gymnasium",
+            num_envs=num_envs,
+            num_threads=chosen.threads,
+            seed=seed,
+            num_levels=chosen.levels,
+            start_level=chosen.start_level,
+        )
+
+    try:
+        envs = SeededPool(build, num_envs)
+    except ImportError as e:
+        raise DiscorlError(
+            "ProcGen needs the libraries of Qt 5; on Debian: "
+            f"apt-get install libqt5gui5 libqt5core5a ({e.__cause__ or e})"
+        ) from None
+    return stack_frames(envs, chosen.stack, channel_axis=0)
+
+
+def _arrays(infos: dict[str, Any]) -> dict[str, Any]:
+    """What envpool says of each environment, without its tables of players."""
+    return {key: value for key, value in infos.items() if isinstance(value, np.ndarray)}

@@ -1,0 +1,119 @@
+"""Sokoban: push every box onto a target. Boxes can only be pushed, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from discorl.envs.suites import options as opts
+from discorl.envs.suites.sokoban_levels import MOVES, Level, read_levels
+from discorl.envs.suites.vector import stack_frames, vectorise
+
+EXTRA = ""
+LEVELS = Path(__file__).with_name("sokoban_levels.txt")
+"""Made by ``sokoban_levels.generate``; Boxoban's own are a download of their own."""
+
+REWARD_STEP, REWARD_BOX, REWARD_SOLVED = -0.1, 1.0, 10.0
+
+
+@dataclass(frozen=True)
+class SokobanOptions:
+    """The defaults are those of Racaniere et al. (2017); the paper stacks 4 frames."""
+
+    max_steps: int = 120
+    """Episodes are cut off after so many steps."""
+    stack: int = 1
+    """Boards in an observation, oldest first."""
+    processes: bool = False
+    """A process for each environment."""
+
+    def __post_init__(self) -> None:
+        opts.at_least(1, max_steps=self.max_steps, stack=self.stack)
+
+
+class Sokoban(gymnasium.Env):
+    """Levels drawn at random. Actions: up, down, left, right.
+
+    Rewards: -0.1 a step, +1 for a box pushed onto a target and -1 for one pushed off it, +10 when
+    all are on targets. Observations are [4, height, width] images of 0 and 255: walls, targets,
+    boxes, player.
+    """
+
+    def __init__(self, levels: Sequence[Level], max_steps: int) -> None:
+        self._levels = levels
+        self._max_steps = max_steps
+        self._level = levels[0]
+        self._boxes = self._level.boxes.copy()
+        self._player = self._level.player
+        self._steps = 0
+        shape = (4, *self._level.walls.shape)
+        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = gymnasium.spaces.Discrete(len(MOVES))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._level = self._levels[int(self.np_random.integers(len(self._levels)))]
+        self._boxes = self._level.boxes.copy()
+        self._player = self._level.player
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        before = self._placed()
+        self._move(MOVES[int(action)])
+        self._steps += 1
+        solved = self._placed() == int(self._level.targets.sum())
+        reward = REWARD_STEP + REWARD_BOX * (self._placed() - before) + REWARD_SOLVED * solved
+        cut = not solved and self._steps >= self._max_steps
+        return self._observe(), reward, solved, cut, {}
+
+    def _move(self, step: tuple[int, int]) -> None:
+        walls, boxes = self._level.walls, self._boxes
+        there = (self._player[0] + step[0], self._player[1] + step[1])
+        if walls[there]:
+            return
+        if boxes[there]:
+            beyond = (there[0] + step[0], there[1] + step[1])
+            if walls[beyond] or boxes[beyond]:
+                return
+            boxes[there], boxes[beyond] = False, True
+        self._player = there
+
+    def _placed(self) -> int:
+        return int((self._boxes & self._level.targets).sum())
+
+    def _observe(self) -> np.ndarray:
+        board = np.zeros((4, *self._boxes.shape), bool)
+        board[0], board[1], board[2] = self._level.walls, self._level.targets, self._boxes
+        board[3][self._player] = True
+        return board.astype(np.uint8) * np.uint8(255)
+
+
+def installed() -> bool:
+    return True
+
+
+def names() -> list[str]:
+    """The levels that come with the package; others are named by their path."""
+    return [""]
+
+
+def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
+    """Copies of Sokoban, on the levels at the path ``name``, or on ours if that is ''."""
+    chosen = opts.read(SokobanOptions, options, "Sokoban")
+    opts.at_least(1, num_envs=num_envs)
+    levels = read_levels(Path(name).expanduser() if name else LEVELS)
+    maker = partial(Sokoban, levels, chosen.max_steps)
+    envs = vectorise([maker] * num_envs, chosen.processes)
+    envs = stack_frames(envs, chosen.stack, channel_axis=0)
+    envs.metadata = {**envs.metadata, "image_layout": "channels-first"}
+    return envs

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+
+from discorl.cli import main
+from discorl.envs import suites
+from discorl.envs.registry import make_env
+from discorl.envs.suites import packages
+from discorl.envs.suites.packages import choose
+from discorl.errors import DiscorlError
+from tests.envs.suites.streams import play, same
+
+
+@pytest.mark.parametrize(
+    "task, prefix",
+    [
+        ("ale:Breakout", "ale"),
+        ("minatar:breakout", "minatar"),
+        ("minigrid:Empty-5x5", "minigrid"),
+        ("procgen:coinrun", "procgen"),
+        ("crafter", "crafter"),
+        ("nethack:score", "nethack"),
+        ("sokoban", "sokoban"),
+        ("sokoban:a:b.txt", "sokoban"),
+    ],
+)
+def test_find(task: str, prefix: str) -> None:
+    suite = suites.find(task)
+    assert suite is not None and suite.prefix == prefix
+
+
+@pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "alebreakout", ""])
+def test_find_knows_only_suites(task: str) -> None:
+    assert suites.find(task) is None
+
+
+@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
+def test_the_table_agrees_with_the_modules(suite: suites.Suite) -> None:
+    module = suite.load()
+    assert suite.extra == module.EXTRA
+    assert module.installed() == suite.installed()
+    if suite.installed():
+        assert len(module.names()) == len(set(module.names())) > 0
+
+
+def test_the_extras_exist() -> None:
+    from importlib.metadata import metadata
+
+    extras = metadata("discorl").get_all("Provides-Extra") or []
+    if "dev" not in extras or "envs" not in extras:
+        pytest.skip("discorl was installed before the extras were declared: make install")
+    assert {suite.extra for suite in suites.SUITES if suite.extra} <= set(extras)
+
+
+@pytest.mark.parametrize("suite", [s for s in suites.SUITES if s.extra], ids=lambda s: s.prefix)
+def test_a_missing_package(suite: suites.Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    with pytest.raises(DiscorlError, match=rf"pip install 'discorl\[{suite.extra}\]'") as e:
+        suite.make(suite.prefix + ":x", 1)
+    assert "\n" not in str(e.value)
+
+
+def test_envs_says_how_to_install_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suites, "is_installed", lambda package: package != "ale_py")
+    assert main(["envs"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert {suite.pattern for suite in suites.SUITES} <= rows.keys()
+    assert "not installed: pip install 'discorl[atari]'" in rows["ale:GAME"]
+    assert "not installed" not in rows["nethack:TASK"]
+    assert "not installed" not in rows["sokoban[:PATH]"]
+
+
+def test_nothing_is_imported_early() -> None:
+    heavy = sorted({suite.package for suite in suites.SUITES if suite.package} | {"gymnasium"})
+    code = (
+        f"import sys, discorl.envs.registry as r; print([m for m in {heavy} if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_unknown_environment_names_the_suites() -> None:
+    with pytest.raises(DiscorlError, match="ale:GAME"):
+        make_env("atari:Pong", 1)
+
+
+def test_processes() -> None:
+    """Sokoban needs no package."""
+    suite = suites.find("sokoban")
+    assert suite is not None
+    envs = suite.make("sokoban", 2, processes=True)
+    try:
+        assert isinstance(envs, AsyncVectorEnv)
+        there = play(envs, 20)
+    finally:
+        envs.close()
+    assert same(there.observations, play(suite.make("sokoban", 2), 20).observations)
+
+
+@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
+def test_only_threaded_suites_know_no_processes(suite: suites.Suite) -> None:
+    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
+    assert ("processes" in options.__dataclass_fields__) != suite.is_threaded
+
+
+def test_choose() -> None:
+    known = ["SpaceInvaders", "Pong"]
+    for name in ("SpaceInvaders", "space_invaders", "space-invaders", "spaceinvaders"):
+        assert choose(name, known, "game") == "SpaceInvaders"
+    with pytest.raises(DiscorlError, match="no game is called 'Pog': did you mean Pong"):
+        choose("Pog", known, "game")
+    with pytest.raises(DiscorlError, match="use one of SpaceInvaders, Pong"):
+        choose("", known, "game")
+
+
+def test_a_suite_as_tensors() -> None:
+    """Sokoban needs no package."""
+    from inspect import signature
+
+    import torch
+
+    from discorl.envs.gymnasium import GymnasiumEnv
+
+    if "envs" not in signature(GymnasiumEnv).parameters:
+        pytest.skip("GymnasiumEnv does not take vector environments yet")
+    env = make_env("sokoban", 3)
+    generator = torch.Generator().manual_seed(0)
+    state, first = env.reset(generator)
+    assert env.spec.num_actions == 4
+    assert first.observation.shape == (3, 4, 10, 10)
+    _, then = env.step(state, torch.zeros(3, dtype=torch.long), generator)
+    assert np.allclose(then.reward, -0.1)
