@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 from rich.console import Console
@@ -22,6 +22,7 @@ discorl: train RL agents with a learned update rule.
 
   discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
   discorl train [TASK] --help        every setting of that task, with its default
+  discorl compare RUN...             rules side by side: a table and an HTML report
   discorl envs                       the tasks there are
   discorl rules list                 the update rules on this machine
   discorl rules show RULE            sizes, settings and provenance of a rule
@@ -41,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
+        "compare": _compare,
         "envs": _envs,
         "rules": _rules,
     }
@@ -84,6 +86,45 @@ def _train(args: list[str]) -> int:
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
     return 130 if train(config).interrupted else 0
+
+
+def _compare(args: list[str]) -> int:
+    tyro.cli(_compare_runs, prog="discorl compare", args=args)
+    return 0
+
+
+def _compare_runs(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    metric: Literal["auto", "return", "success"] = "auto",
+    html: Path | None = Path("comparison.html"),
+    json: Path | None = None,
+    by_settings: bool = True,
+    bootstrap: int = 10_000,
+) -> None:
+    """Compare runs: scores and curves of each rule on each task, with intervals over seeds.
+
+    Args:
+        runs: Run folders, or folders that hold them.
+        metric: What to compare; auto takes the success rate where a task has one.
+        html: The report to write, one page that opens without a network; None for no report.
+        json: Write all numbers to this file.
+        by_settings: Keep runs of a rule apart whose settings differ.
+        bootstrap: Bootstrap samples for each interval.
+    """
+    from discorl.runs.compare import compare
+    from discorl.runs.compare_table import print_comparison
+    from discorl.runs.files import write_json, write_text
+    from discorl.runs.report import html_report
+
+    comparison = compare(runs, metric, by_settings, bootstrap)
+    console = Console()
+    print_comparison(comparison, console)
+    if json is not None:
+        write_json(json, comparison.as_dict())
+        console.print(f"Numbers: {json}", highlight=False, soft_wrap=True)
+    if html is not None:
+        write_text(html, html_report(comparison))
+        console.print(f"Report: {html}", highlight=False, soft_wrap=True)
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:
