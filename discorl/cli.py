@@ -22,6 +22,7 @@ discorl: train RL agents with a learned update rule.
 
   discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
   discorl train [TASK] --help        every setting of that task, with its default
+  discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
   discorl compare RUN...             rules side by side: a table and an HTML report
   discorl envs                       the tasks there are
   discorl rules list                 the update rules on this machine
@@ -43,6 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "compare": _compare,
+        "evaluate": _evaluate,
         "envs": _envs,
         "rules": _rules,
     }
@@ -125,6 +127,58 @@ def _compare_runs(
     if html is not None:
         write_text(html, html_report(comparison))
         console.print(f"Report: {html}", highlight=False, soft_wrap=True)
+
+
+def _evaluate(args: list[str]) -> int:
+    tyro.cli(_evaluate_run, prog="discorl evaluate", args=args)
+    return 0
+
+
+def _evaluate_run(
+    run: tyro.conf.Positional[Path],
+    episodes: int = 100,
+    seeds: tuple[int, ...] = (0,),
+    greedy: bool = False,
+    num_envs: int = 16,
+    max_steps: int = 27_000,
+    device: str = "auto",
+    json: Path | None = None,
+    video: Path | None = None,
+    fps: int | None = None,
+) -> None:
+    """Play whole episodes with a trained agent, without learning.
+
+    Args:
+        run: Folder of a run.
+        episodes: Episodes for each seed.
+        seeds: Seeds of the environment and of the agent's draws.
+        greedy: Always take the likeliest action, instead of drawing from the policy.
+        num_envs: Copies of the environment that are played at once.
+        max_steps: Steps after which an episode is cut.
+        device: cpu, cuda, mps, or auto for the fastest that is there.
+        json: Write every episode's return and length to this file.
+        video: Film one episode, with the first seed: a .gif, or an .mp4 with the extra 'video'.
+        fps: Frames a second of the video; the environment's own, or 10, if not given.
+    """
+    from discorl.runs.device import choose_device
+    from discorl.runs.evaluate import evaluate, print_evaluation
+    from discorl.runs.files import write_json
+    from discorl.runs.load import load_agent
+    from discorl.runs.video import check_video_path, record_episode, write_video
+
+    if video is not None:
+        check_video_path(video)
+    agent = load_agent(run, choose_device(device))
+    result = evaluate(agent, episodes, seeds, greedy, num_envs, max_steps)
+    console = Console()
+    print_evaluation(result, console)
+    if json is not None:
+        write_json(json, result.as_dict())
+        console.print(f"Episodes: {json}", highlight=False, soft_wrap=True)
+    if video is not None:
+        frames, own_fps = record_episode(agent, seeds[0], greedy, max_steps)
+        write_video(video, frames, own_fps if fps is None else fps)
+        console.print(f"Video: {video}", highlight=False, soft_wrap=True)
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:

@@ -6,7 +6,7 @@ stratum of its own, and is resampled by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,13 +37,23 @@ def interquartile_mean(scores: Array) -> Array:
     return np.sort(scores, axis=-1)[..., cut : count - cut].mean(axis=-1)
 
 
-def aggregate(tasks: Sequence[Array], samples: int, rng: np.random.Generator) -> Estimate:
+def mean(scores: Array) -> Array:
+    """Mean along the last axis."""
+    return scores.mean(axis=-1)
+
+
+def aggregate(
+    tasks: Sequence[Array],
+    samples: int,
+    rng: np.random.Generator,
+    statistic: Callable[[Array], Array] = interquartile_mean,
+) -> Estimate:
     """Interquartile mean over runs x tasks, with a stratified bootstrap interval."""
-    value = float(interquartile_mean(np.concatenate(tasks)))
+    value = float(statistic(np.concatenate(tasks)))
     if not enough_runs(*tasks):
         return Estimate(value)
     resampled = [task[_indices(len(task), samples, rng)] for task in tasks]
-    low, high = _interval(interquartile_mean(np.concatenate(resampled, axis=1)))
+    low, high = _interval(statistic(np.concatenate(resampled, axis=1)))
     return Estimate(value, float(low), float(high))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import gymnasium
 import numpy as np
 import torch
@@ -18,10 +20,17 @@ class GymnasiumEnv:
     Truncated episodes end like terminated ones, as in the reference.
     """
 
-    def __init__(self, env_id: str, num_envs: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        factory: Callable[[], gymnasium.Env] | None = None,
+    ) -> None:
+        """``factory`` makes one copy where ``gymnasium.make(env_id)`` would not do."""
         try:
             self._envs = SyncVectorEnv(
-                [lambda: gymnasium.make(env_id)] * num_envs,
+                [factory or (lambda: gymnasium.make(env_id))] * num_envs,
                 autoreset_mode=AutoresetMode.SAME_STEP,
             )
         except (gymnasium.error.Error, ImportError) as e:

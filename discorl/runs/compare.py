@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from discorl.runs.comparison import (
     TaskComparison,
 )
 from discorl.runs.groups import Group, group_runs
+from discorl.runs.human import human_normalised
 from discorl.runs.records import RunRecord, find_runs, read_run
 
 Metric = Literal["auto", "return", "success"]
@@ -214,19 +214,6 @@ def _scaled(task: TaskComparison) -> tuple[dict[str, Array], str]:
     low, width = pooled.min(), np.ptp(pooled)
     scaled = {k: (v - low) / width if width else np.full_like(v, 0.5) for k, v in scores.items()}
     return scaled, "worst run = 0, best run = 1"
-
-
-def human_normalised(task: str) -> Any:
-    """A function from a game's return to its human-normalised score; None where there is none."""
-    family, _, game = task.partition(":")
-    if family not in ("ale", "atari"):
-        return None
-    try:
-        scores = importlib.import_module("discorl.envs.suites.atari_scores")
-        scores.human_normalised(game, 0.0)
-    except (ImportError, KeyError, ValueError):
-        return None
-    return lambda value: float(scores.human_normalised(game, value))
 
 
 def _improvements(

@@ -11,6 +11,7 @@ from discorl.analysis.statistics import (
     aggregate,
     curve_band,
     interquartile_mean,
+    mean,
     probability_of_improvement,
 )
 
@@ -56,6 +57,13 @@ def test_the_interval_is_that_of_all_resamples() -> None:
     estimate = aggregate([runs], 200_000, rng())
     low, high = np.quantile(np.repeat(every, 1000), [0.025, 0.975])
     assert (estimate.low, estimate.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_the_plain_mean_cuts_nothing() -> None:
+    runs = np.array([0.0, 1.0, 2.0, 9.0])
+    estimate = aggregate([runs], SAMPLES, rng(), mean)
+    assert estimate.value == 3.0
+    assert estimate.high is not None and estimate.high > 5.0
 
 
 def test_tasks_are_resampled_apart() -> None:

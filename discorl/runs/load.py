@@ -1,0 +1,142 @@
+"""From a run's folder back to the agent that it trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from discorl.agents.agent import mlp_agent_net
+from discorl.config import TrainConfig
+from discorl.envs.base import Env
+from discorl.envs.registry import make_env
+from discorl.errors import DiscorlError
+from discorl.rules.store import DISCO103, embedded_rules
+from discorl.runs.files import load_params
+from discorl.runs.records import read_config
+from discorl.runs.rule_choice import choose_rule
+from discorl.types import EnvSpec, TimeStep
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoadedAgent:
+    """A trained agent, ready to act."""
+
+    folder: Path
+    config: TrainConfig
+    rule_name: str
+    net: nn.Module
+    device: torch.device
+
+    def make_env(self, num_envs: int) -> Env:
+        """Copies of the environment that the agent was trained on."""
+        return make_run_env(self.folder, self.config, num_envs, self.device)
+
+
+def load_agent(folder: Path, device: torch.device | str = "cpu") -> LoadedAgent:
+    """Rebuild the agent of a run from config.json and agent.npz."""
+    content = read_config(folder)
+    config = train_config(content, folder)
+    device = torch.device(device)
+    params = load_params(folder / "agent.npz")
+    net = build_net(make_run_env(folder, config, 1, device).spec, config)
+    try:
+        net.load_state_dict(params)
+    except RuntimeError as e:
+        reason = str(e).splitlines()[-1].strip()
+        raise DiscorlError(
+            f"{folder / 'agent.npz'} does not fit the network that config.json describes: {reason}"
+        ) from None
+    return LoadedAgent(folder, config, content["rule"], net.to(device).eval(), device)
+
+
+def build_net(spec: EnvSpec, config: TrainConfig) -> nn.Module:
+    """The network of a run, before its parameters are loaded."""
+    rule = choose_rule(config).rule
+    net = config.net
+    return mlp_agent_net(spec, rule, net.torso, net.action_lstm, net.head_hidden)
+
+
+def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch.device) -> Env:
+    """Copies of a run's environment, with the settings of the run."""
+    settings = getattr(config, "env", None)
+    options = {} if settings is None else {"options": settings}
+    return prepare_env(folder, make_env(config.task, num_envs, device, **options))
+
+
+def prepare_env(folder: Path, env: Env) -> Env:
+    """Give an environment what it had learnt in training, such as the scale of observations."""
+    memory = folder / "env.npz"
+    load = getattr(env, "load_state_dict", None)
+    if load is not None and memory.exists():
+        load(load_params(memory))
+    return env
+
+
+def train_config(content: dict[str, Any], folder: Path) -> TrainConfig:
+    """The configuration in a run's config.json; it names the rule so that it is found again."""
+    try:
+        config = _build(TrainConfig, content)
+    except DiscorlError:
+        raise
+    except (TypeError, ValueError) as e:
+        raise DiscorlError(
+            f"{folder / 'config.json'} is not the configuration of a run: {e}"
+        ) from None
+    path = (content.get("resolved_rule") or {}).get("path")
+    known = (DISCO103, *(name for name, _ in embedded_rules()))
+    return dataclasses.replace(config, rule=path) if path and config.rule not in known else config
+
+
+class Policy:
+    """Chooses actions: the likeliest, or a draw from the agent's policy."""
+
+    def __init__(self, agent: LoadedAgent, greedy: bool, generator: torch.Generator) -> None:
+        self._net: Any = agent.net
+        self._greedy = greedy
+        self._generator = generator
+        self._recurrent = getattr(agent.net, "core", None) is not None
+        self._memory: Any = None
+
+    @torch.inference_mode()
+    def __call__(self, timestep: TimeStep) -> Tensor:
+        """Actions [B]. Recurrent networks remember from one call to the next."""
+        if self._recurrent:
+            if self._memory is None:
+                self._memory = self._net.zero_state(len(timestep.reward))
+            starts = timestep.discount == 0
+            logits, self._memory = self._net.act(timestep.observation, starts, self._memory)
+        else:
+            logits = self._net.policy(timestep.observation)
+        if self._greedy:
+            return logits.argmax(-1)
+        chances = logits.softmax(-1)
+        return torch.multinomial(chances, 1, generator=self._generator).squeeze(1)
+
+
+def _build(cls: type[T], content: dict[str, Any]) -> T:
+    """A dataclass from JSON; entries it does not know are notes, missing ones have defaults."""
+    hints = typing.get_type_hints(cls)
+    known = [name for name in hints if name in content]
+    return cls(**{name: _convert(hints[name], content[name]) for name in known})
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    """What JSON has no words for: nested settings, tuples and paths."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    nested: Any = next((o for o in options if dataclasses.is_dataclass(o)), None)
+    if nested is not None and value is not None:
+        if not isinstance(value, dict):
+            raise TypeError(f"{value} where settings should be")
+        return _build(nested, value)
+    if isinstance(value, list):
+        return tuple(value)
+    return Path(value) if isinstance(value, str) and Path in options else value
