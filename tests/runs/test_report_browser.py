@@ -42,7 +42,10 @@ class Browser:
     def resize(self, width: int, height: int = 800) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        # Two frames: the observer of the page's size runs in the first.
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for two frames: what the page does on a change of size is done in the first."""
         self.driver.execute_async_script(
             "const done = arguments[0];"
             "requestAnimationFrame(() => requestAnimationFrame(() => done()))"
@@ -61,8 +64,19 @@ class Browser:
 
     def series(self, plot: int) -> list[str]:
         """Names of the curves drawn in a plot."""
-        drawn = self.all(".plot")[plot].find_elements("css selector", ".series")
-        return [group.get_attribute("data-label") for group in drawn]
+        return self.run(
+            "return [...document.querySelectorAll('.plot')[arguments[0]]"
+            ".querySelectorAll('.series')].map(e => e.dataset.label)",
+            plot,
+        )
+
+    def texts(self, plot: int) -> list[str]:
+        """All that is written in a plot. In one go, because drawing again replaces it."""
+        return self.run(
+            "return [...document.querySelectorAll('.plot')[arguments[0]]"
+            ".querySelectorAll('text')].map(e => e.textContent)",
+            plot,
+        )
 
 
 Visit = Callable[[Path], Browser]
@@ -101,6 +115,7 @@ def visit(chromium: Any) -> Iterator[Visit]:
         browser.scheme("light")
         browser.resize(1200, 900)
         chromium.get(page.as_uri())
+        browser.settle()
         return browser
 
     yield visit
@@ -192,16 +207,14 @@ def test_the_legend_switches_rules_off_and_on(visit: Visit, example: Path) -> No
     for button in buttons:
         button.click()
     assert browser.series(1) == []
-    assert browser.all(".plot")[1].find_element("css selector", ".empty").text
+    assert "All rules are hidden" in browser.texts(1)
 
 
 def test_the_axis_can_be_time_and_seeds_can_be_seen(visit: Visit, example: Path) -> None:
     browser = visit(example)
-    texts = [t.text for t in browser.all(".plot")[1].find_elements("css selector", "text")]
-    assert "Environment steps" in texts
+    assert "Environment steps" in browser.texts(1)
     browser.one("#axis input[value=seconds] + span").click()
-    texts = [t.text for t in browser.all(".plot")[1].find_elements("css selector", "text")]
-    assert "Wall-clock (min)" in texts
+    assert "Wall-clock (min)" in browser.texts(1)
     # The policy gradient is the quickest: its curve ends far to the left of Disco103's.
     ends = browser.run(
         "return [...document.querySelectorAll('.plot')[1].querySelectorAll('.middle')]"

@@ -161,7 +161,7 @@ runs();
 drawAll();
 byId("axis").addEventListener("change", drawAll);
 byId("seeds").addEventListener("change", drawAll);
-let width = 0;
+let width = document.body.clientWidth;
 new ResizeObserver(() => {
   if (document.body.clientWidth !== width) {
     width = document.body.clientWidth;
