@@ -39,8 +39,15 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
 
 def write_json(path: Path, content: Any) -> None:
     """JSON that people can read."""
-    text = json.dumps(content, indent=2, default=_plain) + "\n"
-    write_atomically(path, text.encode())
+    write_text(path, json.dumps(content, indent=2, default=_plain) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Text as UTF-8."""
+    try:
+        write_atomically(path, text.encode())
+    except OSError as e:
+        raise DiscorlError(f"cannot write {path}: {e.strerror}; choose another file") from None
 
 
 def save_params(path: Path, params: Params) -> None:

@@ -1,0 +1,1 @@
+"""Analysis: statistics of runs and probes of rules."""

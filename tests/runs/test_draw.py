@@ -1,0 +1,62 @@
+"""Pictures of observations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from discorl.runs.draw import BACKGROUND, LONGER_SIDE, PLANES, draw_episode
+
+
+def test_a_board_becomes_squares() -> None:
+    board = torch.zeros(4, 2)
+    board[1, 0] = 1.0
+    (frame,) = draw_episode([board])
+    cell = LONGER_SIDE // 4
+    assert frame.shape == (4 * cell, 2 * cell, 3) and frame.dtype == np.uint8
+    assert frame[cell, 0].tolist() == PLANES[0].tolist()
+    assert frame[cell - 1, 0].tolist() == BACKGROUND.tolist()
+    assert frame[cell, cell].tolist() == BACKGROUND.tolist()
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 6), (5, 6, 2)])
+def test_planes_have_colours_in_either_order(shape: tuple[int, ...]) -> None:
+    planes = torch.zeros(shape)
+    where = (1, 3, 4) if shape[0] == 2 else (3, 4, 1)
+    planes[where] = 1.0
+    (frame,) = draw_episode([planes])
+    cell = frame.shape[1] // 6
+    assert frame[3 * cell, 4 * cell].tolist() == PLANES[1].tolist()
+
+
+def test_an_episode_has_one_scale() -> None:
+    dim, bright = draw_episode([torch.tensor([[0.5]]), torch.tensor([[1.0]])])
+    assert BACKGROUND[0] < dim[0, 0, 0] < bright[0, 0, 0]
+
+
+def test_pixels_stay_as_they_are() -> None:
+    colour = torch.randint(256, (3, 400, 500), dtype=torch.uint8)
+    (frame,) = draw_episode([colour])
+    np.testing.assert_array_equal(frame, colour.permute(1, 2, 0).numpy())
+    stack = torch.randint(256, (4, 84, 84), dtype=torch.uint8)
+    (grey,) = draw_episode([stack])
+    times = grey.shape[0] // 84
+    np.testing.assert_array_equal(grey[::times, ::times, 0], stack[-1].numpy())
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        torch.tensor(3.0),
+        torch.linspace(-1, 1, 7),
+        torch.zeros(3, 3),
+        torch.rand(2, 3, 4, 5),
+        {"text": torch.zeros(50), "view": torch.rand(3, 7, 7)},
+    ],
+    ids=["scalar", "vector", "nothing", "four axes", "dict"],
+)
+def test_anything_can_be_drawn(observation: object) -> None:
+    for frame in draw_episode([observation, observation]):
+        assert frame.ndim == 3 and frame.shape[2] == 3 and frame.dtype == np.uint8
+        assert frame.shape[0] % 2 == 0 and frame.shape[1] % 2 == 0
