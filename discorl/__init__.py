@@ -7,12 +7,13 @@ try:
 except PackageNotFoundError:  # running from a source tree that is not installed
     __version__ = "0+unknown"
 
-from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
+from discorl.nets.settings import NetConfig
 from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import load_rule, save_rule
 
@@ -22,10 +23,12 @@ __all__ = [
     "AgentNet",
     "DiscoRule",
     "DiscorlError",
+    "NetConfig",
     "PolicyGradient",
     "Replay",
     "UpdateRule",
     "adam_clip",
+    "agent_net",
     "collect_rollout",
     "load_rule",
     "mlp_agent_net",

@@ -21,6 +21,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets nobody else read
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -30,6 +31,19 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Replace ``path`` in one step; it holds the old bytes or the new ones, never a mixture."""
     with atomic_file(path) as file:
         file.write(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # some network file systems cannot; the file itself is safe
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

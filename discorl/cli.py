@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 from rich.console import Console
 
 from discorl import __version__
+from discorl.config import CheckpointConfig
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
@@ -21,7 +24,9 @@ USAGE = """\
 discorl: train RL agents with a learned update rule.
 
   discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
+  discorl train --resume RUN         go on with a run from its last checkpoint
   discorl train [TASK] --help        every setting of that task, with its default
+  discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
   discorl envs                       the tasks there are
   discorl rules list                 the update rules on this machine
   discorl rules show RULE            sizes, settings and provenance of a rule
@@ -32,7 +37,10 @@ discorl: train RL agents with a learned update rule.
 Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
   discorl train catch --rule actor-critic        the same with the baseline
+  discorl train ale:Breakout --preset paper      the published settings instead of small ones
   discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
+  discorl train --resume runs/catch-1            go on where it stopped, to the last bit
+  torchrun --nproc-per-node 2 -m discorl train   two processes share environments and batch
 """
 
 
@@ -41,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
+        "discover": _discover,
         "envs": _envs,
         "rules": _rules,
     }
@@ -71,6 +80,8 @@ def _train(args: list[str]) -> int:
     from discorl.config import TrainConfig
     from discorl.runs.train import train
 
+    if any(a == "--resume" or a.startswith("--resume=") for a in args):
+        return _resume(args)
     task = "catch"
     if args and not args[0].startswith("-"):
         task, args = args[0], args[1:]
@@ -78,12 +89,115 @@ def _train(args: list[str]) -> int:
         TrainConfig,
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
-        default=presets.for_task(task),
-        args=args,
+        default=presets.for_task(task, _value_of("--preset", args) or "small"),
+        args=[_long_name(arg) for arg in args],
     )
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
     return 130 if train(config).interrupted else 0
+
+
+@dataclass(frozen=True)
+class ResumeArgs:
+    """Go on with a run from its last checkpoint, with its own settings but for these."""
+
+    resume: Path
+    """Folder of the run."""
+    steps: int
+    """Training steps of the whole run; raise it to train for longer."""
+    checkpoint: CheckpointConfig
+    log: str
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    progress: Literal["auto", "bar", "lines", "none"]
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+
+def _resume(args: list[str]) -> int:
+    from discorl.runs.run_config import read_config
+    from discorl.runs.train import resume
+
+    i = next(i for i, a in enumerate(args) if a.startswith("--resume"))
+    given = args[i].partition("=")[2] or (args[i + 1] if i + 1 < len(args) else "")
+    if not given or given.startswith("-"):
+        raise DiscorlError("--resume needs the folder of a run, as in --resume runs/catch-1")
+    config, _ = read_config(Path(given))
+    if args[0] == config.task:
+        args = args[1:]
+    kept = {f.name: getattr(config, f.name) for f in fields(ResumeArgs) if f.name != "resume"}
+    changes = _parse(
+        ResumeArgs,
+        prog="discorl train --resume RUN",
+        description="Go on with a run. Its other settings stay as they were.",
+        default=ResumeArgs(Path(given), **kept),
+        args=args,
+    )
+    changed = {name: getattr(changes, name) for name in kept}
+    return 130 if resume(replace(config, **changed)).interrupted else 0
+
+
+def _discover(args: list[str]) -> int:
+    from discorl.discover_presets import PRESETS, discovery_preset
+    from discorl.runs.discover import discover, resume_discovery
+    from discorl.runs.discover_config import DiscoverConfig
+
+    if any(a == "--resume" or a.startswith("--resume=") for a in args):
+        changes = _parse(
+            ResumeDiscoveryArgs,
+            prog="discorl discover --resume RUN",
+            description="Go on with the discovery of a rule, exactly where it stopped.",
+            args=args,
+        )
+        changed: dict[str, Any] = {"progress": changes.progress}
+        if changes.steps is not None:
+            changed |= {"steps": changes.steps}
+        return 130 if resume_discovery(changes.resume, **changed).interrupted else 0
+    preset = "suite"
+    if args and not args[0].startswith("-"):
+        preset, args = args[0], args[1:]
+    config = _parse(
+        DiscoverConfig,
+        prog=f"discorl discover {preset}",
+        description=(
+            f"Discover an update rule. Presets: {', '.join(PRESETS)}. The defaults below are those "
+            f"of '{preset}'."
+        ),
+        default=discovery_preset(preset),
+        args=args,
+    )
+    return 130 if discover(config).interrupted else 0
+
+
+@dataclass(frozen=True)
+class ResumeDiscoveryArgs:
+    """Go on with the discovery of a rule."""
+
+    resume: Path
+    """Folder of the run."""
+    steps: int | None = None
+    """Meta-steps of the whole run; raise it to go on for longer."""
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+
+def _long_name(arg: str) -> str:
+    """Settings of the environment go without their prefix too: --truncation, --action-bins."""
+    from discorl.config import EnvConfig
+
+    name, *value = arg.split("=", 1)
+    plain = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name.startswith("--") and plain in {f.name for f in dataclasses.fields(EnvConfig)}:
+        name = f"--env.{name.removeprefix('--')}"
+    return "=".join([name, *value])
+
+
+def _value_of(option: str, args: list[str]) -> str | None:
+    """The value that ``args`` give an option, which others take their defaults from."""
+    for arg, after in zip(args, [*args[1:], None], strict=True):
+        if arg == option:
+            return after
+        if arg.startswith(f"{option}="):
+            return arg.partition("=")[2]
+    return None
 
 
 def _parse(cls: type[T], **kwargs: Any) -> T:
@@ -158,8 +272,6 @@ def _rules_show(rule: tyro.conf.Positional[str]) -> int:
     Args:
         rule: Name of a rule, or path of a rule file.
     """
-    import dataclasses
-
     from discorl.rules.store import load_rule, sha256
 
     loaded = load_rule(rule)

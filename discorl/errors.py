@@ -6,3 +6,7 @@ class DiscorlError(ValueError):
 
     The command line prints the message alone; from Python it is an ordinary ``ValueError``.
     """
+
+
+class EnvFailure(DiscorlError):  # noqa: N818
+    """An environment broke in the middle of a run: what was learnt before is worth keeping."""

@@ -65,7 +65,7 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Tran
         for k, g in updates.items():
             constant = g.detach()
             mu[k] = torch.lerp(g, state.mu[k], b1)
-            nu[k] = (state.nu[k].detach() * b2).addcmul_(constant, constant, value=1 - b2)
+            nu[k] = torch.addcmul(state.nu[k].detach() * b2, constant, constant, value=1 - b2)
             denominator = (nu[k] / nu_debias).sqrt_().add_(eps).mul_(mu_debias)
             scaled[k] = mu[k] / denominator
         return scaled, AdamState(count, mu, nu)
@@ -123,6 +123,18 @@ def warmup_cosine(peak: float, warmup: int, total: int) -> Schedule:
     return rate
 
 
-def global_norm(params: Params) -> Tensor:
-    """Euclidean norm of all parameters together."""
-    return torch.stack(torch._foreach_norm(list(params.values()))).norm()
+def warmup_constant(peak: float, warmup: int) -> Schedule:
+    """Linear rise to ``peak`` over ``warmup`` updates, then constant."""
+
+    def rate(count: Tensor) -> Tensor:
+        return peak * ((count + 1) / max(warmup, 1)).clamp(max=1)
+
+    return rate
+
+
+def global_norm(params: Params, batch_dims: int = 0) -> Tensor:
+    """Euclidean norm of all parameters together, for each index of the first ``batch_dims``."""
+    if batch_dims == 0:
+        return torch.stack(torch._foreach_norm(list(params.values()))).norm()
+    norms = [p.flatten(batch_dims).norm(dim=-1) for p in params.values() if p.dim() > batch_dims]
+    return torch.stack(norms).norm(dim=0)

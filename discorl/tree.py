@@ -71,6 +71,32 @@ def lerp(old: Tree, new: Tree, weight: float) -> Tree:
     return map(lambda a, b: torch.lerp(a, b, weight), old, new)
 
 
+def vmap(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn`` of one, applied to many: trees of tensors [P, ...] in and out; None stays None.
+
+    ``torch.vmap`` alone takes neither our dataclasses nor None.
+    """
+
+    def many(*args: Any) -> Any:
+        flat, structure = pytree.tree_flatten(args)
+        places = [i for i, x in enumerate(flat) if isinstance(x, Tensor)]
+        result: list[Any] = []
+
+        def one(*tensors: Tensor) -> list[Tensor]:
+            filled = list(flat)
+            for place, x in zip(places, tensors, strict=True):
+                filled[place] = x
+            result[:] = pytree.tree_flatten(fn(*pytree.tree_unflatten(filled, structure)))
+            return [x for x in result[0] if isinstance(x, Tensor)]
+
+        outputs = iter(torch.vmap(one)(*(flat[i] for i in places)))
+        leaves, out_structure = result
+        filled = [next(outputs) if isinstance(x, Tensor) else x for x in leaves]
+        return pytree.tree_unflatten(filled, out_structure)
+
+    return many
+
+
 def is_finite(tree: Any) -> bool:
     """Whether every floating tensor is free of NaN and infinity (waits for the device)."""
     return all(bool(x.isfinite().all()) for x in leaves(tree) if x.is_floating_point())

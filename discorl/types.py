@@ -11,12 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
 
 Params = dict[str, Tensor]
 """Parameters by name, as ``torch.func.functional_call`` takes them."""
+
+Observation: TypeAlias = Any
+"""A tensor, or a ``dict[str, Tensor]`` where an environment shows a Dict or a Tuple.
+
+Not written as a union: whoever knows that there is one tensor would have to prove it each time."""
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """One tensor of an observation, without the batch."""
+
+    shape: tuple[int, ...]
+    """Images are channels first: (C, H, W)."""
+    dtype: torch.dtype = torch.float32
+    """float32, or uint8, which the network divides by 255."""
+    is_image: bool = False
 
 
 @dataclass(frozen=True)
@@ -24,10 +41,16 @@ class EnvSpec:
     """What an agent must know of an environment before it sees it."""
 
     observation_shape: tuple[int, ...]
+    """Of a single tensor; () where ``observations`` names several."""
     num_actions: int
     success_return: float | None = None
     """Episodes that return at least this much are successes; None if there is no such thing."""
     success_name: str = "success rate"
+    is_image: bool = False
+    """Whether observations are pictures, channels first."""
+    observation_dtype: torch.dtype = torch.float32
+    observations: dict[str, ObservationSpec] | None = None
+    """The tensors of a Dict or Tuple observation by name, nested ones as "outer/inner"."""
 
 
 @dataclass(frozen=True)
@@ -45,29 +68,62 @@ class TimeStep:
     """What the environment shows at time t.
 
     ``reward`` and ``discount`` arrived with ``observation`` and belong to the action before it.
-    Environments reset themselves: where ``discount`` is 0 an episode ended and ``observation``
-    is already the first of the next one.
+    Environments reset themselves, in one of two ways.
+
+    In the same step: where ``discount`` is 0 an episode ended and ``observation`` is already the
+    first of the next one. ``is_dead`` is None.
+
+    In the next step: the episode that the action at t ends takes two time steps to turn over.
+    At t+1 ``observation`` is the last of the old episode, ``reward`` its last reward, ``discount``
+    is 0 and ``is_dead`` is True: whatever action is taken at t+1 is ignored and only resets. At
+    t+2 ``observation`` is the first of the next episode, ``reward`` and ``discount`` are 0 and
+    ``is_dead`` is False. So in both ways ``discount`` is 0 where an episode starts, and ``ended``
+    is True once for each episode, where its last reward arrives.
     """
 
-    observation: Tensor  # [B, ...]
+    observation: Observation  # [B, ...]
     reward: Tensor  # [B]
     discount: Tensor  # [B]
+    is_dead: Tensor | None = None  # [B] bool; None if no step ever is
+    truncated: Tensor | None = None  # [B] bool, ended but not terminated; None if none was
+    final_observation: Observation | None = None  # [B, ...], right where ``truncated`` is
+    raw_reward: Tensor | None = None  # [B], before scaling and clipping; None if there was neither
+
+    @property
+    def ended(self) -> Tensor:
+        """Whether the action before ended its episode, whose last reward is this one. [B]"""
+        return self.discount == 0 if self.is_dead is None else self.is_dead
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """T time steps of B trajectories, with the action taken at each and the policy it came from."""
+    """T time steps of B trajectories, with the action taken at each and the policy it came from.
 
-    observations: Tensor  # [T, B, ...]
+    Where ``discounts`` is 0, the observation is the first of an episode; the reward there is the
+    last one of the episode before. An environment that resets in the next step (see ``TimeStep``)
+    spends two time steps on that, t+1 and t+2. Both hold the first observation of the new episode
+    and discount 0. The reward is at t+1, where ``is_dead`` is True: nothing is learnt from that
+    step, and leaving it out of every mean gives what an environment that resets at once would.
+    """
+
+    observations: Observation  # [T, B, ...]
     actions: Tensor  # [T, B]
     rewards: Tensor  # [T, B], of the action before
     discounts: Tensor  # [T, B], 0 at the first step of an episode
     behaviour_logits: Tensor  # [T, B, A]
+    is_dead: Tensor | None = None  # [T, B] bool, whether the action at t is ignored; None if never
+    raw_rewards: Tensor | None = None  # [T, B], as the environment gave them; None if unchanged
+    core_state: LSTMState | None = None  # [1, B, H] each, of a recurrent agent before step 0
 
     @property
     def is_terminal(self) -> Tensor:
         """Whether the action at t ended its episode. [T-1, B]"""
         return self.discounts[1:] == 0
+
+    @property
+    def ended(self) -> Tensor:
+        """Whether the reward at t is the last of its episode. [T, B]"""
+        return self.discounts == 0 if self.is_dead is None else self.is_dead
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,13 @@ from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
 from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.discovery.objective import ObjectiveWeights
-from discorl.discovery.unroll import MemoryMode, MetaGradient, Window, meta_gradient
+from discorl.discovery.unroll import (
+    GivenRollouts,
+    MemoryMode,
+    MetaGradient,
+    Window,
+    meta_gradient,
+)
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.torsos import MLPTorso
@@ -605,12 +611,19 @@ def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple, Tolerances]:
     return window, (rule_params, start, v_start, rollouts, valid), tolerances
 
 
+def through(window: Window, inputs: tuple, mode: MemoryMode) -> MetaGradient:
+    """The meta-gradient for rule, agent, value function, training rollouts, validation rollout."""
+    rule_params, state, value_state, training, validation = inputs
+    source = GivenRollouts(training, validation)
+    return meta_gradient(window, rule_params, state, value_state, source, mode)
+
+
 def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
     """Meta-loss and meta-gradient through some updates, in every memory mode."""
     window, inputs, tolerances = meta_gradient_inputs(arrays)
     noise = float32_noise(window, inputs)
     for mode in get_args(MemoryMode):
-        result = meta_gradient(window, *inputs, mode=mode)
+        result = through(window, inputs, mode)
         check_meta_gradient(arrays, report, result, noise, mode, tolerances)
 
 
@@ -631,7 +644,7 @@ def float32_noise(window: Window, inputs: tuple) -> tuple[Params, dict[str, floa
         return x.double() * (1 + size * noise)
 
     def run(size: float) -> MetaGradient:
-        return meta_gradient(window, *tree.map(lambda x: jittered(x, size), inputs), mode="plain")
+        return through(window, tree.map(lambda x: jittered(x, size), inputs), "plain")
 
     exact = run(0.0)
     in_params = {k: torch.zeros(()) for k in exact.state.params}

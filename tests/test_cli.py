@@ -18,6 +18,7 @@ import pytest
 from discorl.cli import main
 from discorl.rules.store import load_rule
 from discorl.runs.files import load_params
+from discorl.runs.logging import TIMING_FIELDS
 from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
 TINY = (
@@ -25,13 +26,12 @@ TINY = (
     *("--num-envs", "2", "--batch-size", "4", "--replay-capacity", "8", "--rollout-length", "5"),
     *("--net.torso", "8", "--net.action-lstm", "4", "--net.head-hidden", "4"),
 )
-TIMING = ("seconds", "steps_per_second")
 
 
 def metrics(folder: Path) -> list[dict]:
     """What the run logged, but for how long it took."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(x).items() if k not in TIMING} for x in lines]
+    return [{k: v for k, v in json.loads(x).items() if k not in TIMING_FIELDS} for x in lines]
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -62,13 +62,15 @@ def test_a_run_leaves_its_folder(runs: dict[str, Path]) -> None:
         "metrics.jsonl",
         "curve.png",
         "agent.npz",
+        "checkpoints",
     }
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
 
     config = json.loads((folder / "config.json").read_text())
     assert (config["task"], config["rule"], config["seed"]) == ("catch:4x3", "rule", 3)
     assert (config["device"], config["out"]) == ("cpu", str(folder))
-    assert config["net"] == {"torso": [8], "action_lstm": 4, "head_hidden": [4]}
+    net = config["net"]
+    assert (net["torso"], net["action_lstm"], net["head_hidden"]) == ([8], 4, [4])
     assert config["optimiser"]["learning_rate"] == 0.01
 
     rows = metrics(folder)
@@ -163,7 +165,10 @@ BAD = {
     "impossible board": (["train", "catch:1x3"], "2 rows"),
     "unknown gym id": (["train", "gym:NoSuchEnv-v0"], "NoSuchEnv"),
     "gym id in a missing module": (["train", "gym:no_such_module:Env-v0"], "no_such_module"),
-    "continuous actions": (["train", "gym:Pendulum-v1"], "Discrete"),
+    "too many actions": (
+        ["train", "gym:Pendulum-v1", "--action-bins", "2000"],
+        "--action-bins 1024",
+    ),
     "unknown rule": (["train", "--rule", "disco999"], "no rule is called 'disco999'"),
     "missing rule file": (["train", "--rule", "gone.npz"], "no such rule file: gone.npz"),
     "broken rule file": (["train", "--rule", "broken.npz"], "broken.npz is not a rule file"),
@@ -225,7 +230,7 @@ def test_bad_input_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) ->
     assert not Path("runs").exists(), "nothing is left behind"
 
 
-@pytest.mark.parametrize("case", ["unknown environment", "broken rule file", "continuous actions"])
+@pytest.mark.parametrize("case", ["unknown environment", "broken rule file", "too many actions"])
 def test_bad_input_of_the_real_process(case: str, workshop: Path) -> None:
     args, words = BAD[case]
     done = run_cli(*full_command(args), cwd=workshop)

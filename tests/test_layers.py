@@ -26,6 +26,7 @@ LAYERS = [
     "runs",
     "analysis",
     "presets",
+    "discover_presets",
     "trainer",
     "cli",
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from discorl import tree
+from discorl.agents.frames import restack, unstack
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
 
@@ -16,16 +18,22 @@ class Replay:
     """Keeps the last ``capacity`` trajectories in tensors allocated once.
 
     Of the behaviour policy only the logits are kept; y, z and q are computed anew when learning.
-    Time comes first in storage as in rollouts, so that a sample is one gather for each field.
+    Every field keeps its type, so images stay bytes; of observations that are stacks of
+    ``frame_stack`` frames each frame is kept once. Time comes first in storage as in rollouts, so
+    that a sample is one gather for each field.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, frame_stack: int = 1) -> None:
         if capacity < 1:
             raise DiscorlError(f"replay capacity must be at least 1 trajectory, not {capacity}")
+        if frame_stack < 1:
+            raise DiscorlError(f"frame_stack must be at least 1, not {frame_stack}")
         self.capacity = capacity
+        self.frame_stack = frame_stack
         self._storage: Rollout | None = None  # [T, capacity, ...]
         self._next = 0
         self._size = 0
+        self._num_newest = 0  # trajectories of the last rollout
 
     def __len__(self) -> int:
         """Trajectories kept."""
@@ -34,34 +42,109 @@ class Replay:
     @property
     def num_bytes(self) -> int:
         """Memory allocated."""
-        return sum(x.numel() * x.element_size() for x in tree.leaves(self._storage))
+        return _num_bytes(self._storage)
+
+    def num_bytes_for(self, rollout: Rollout) -> int:
+        """Memory that a full replay of such trajectories takes."""
+        packed = self._pack(tree.map(lambda x: x[:, :1], rollout))
+        return self.capacity * _num_bytes(packed)
 
     def add(self, rollout: Rollout) -> None:
         """Store the trajectories of a rollout, in place of the oldest."""
-        rollout = dataclasses.replace(rollout, actions=rollout.actions.to(torch.int32))
-        num_steps, num_new = rollout.actions.shape
+        num_new = rollout.actions.shape[1]
         if num_new > self.capacity:
             raise DiscorlError(
                 f"a rollout of {num_new} trajectories does not fit a replay of {self.capacity}; "
                 "raise replay_capacity or lower num_envs"
             )
+        packed = self._pack(rollout)
         if self._storage is None:
-            self._storage = tree.map(
-                lambda x: x.new_empty(num_steps, self.capacity, *x.shape[2:]), rollout
-            )
+            self._storage = self._allocate(packed)
         slots = torch.arange(self._next, self._next + num_new) % self.capacity
         slots = slots.to(rollout.actions.device)
-        for stored, new in zip(tree.leaves(self._storage), tree.leaves(rollout), strict=True):
+        for stored, new in zip(tree.leaves(self._storage), tree.leaves(packed), strict=True):
             stored.index_copy_(1, slots, new)
         self._next = (self._next + num_new) % self.capacity
         self._size = min(self._size + num_new, self.capacity)
+        self._num_newest = num_new
 
-    def sample(self, batch_size: int, generator: torch.Generator) -> Rollout:
-        """Draw trajectories uniformly, with replacement. [T, batch_size, ...]"""
+    def sample(self, batch_size: int, generator: torch.Generator, num_fresh: int = 0) -> Rollout:
+        """Draw trajectories uniformly, with replacement. [T, batch_size, ...]
+
+        ``num_fresh`` of them are of the last rollout instead, without replacement; where that has
+        fewer, the newest before it fill up.
+        """
         if self._storage is None:
             raise DiscorlError("the replay is empty: add a rollout before sampling")
+        device = generator.device
+        num_fresh = min(num_fresh, batch_size, self._size)
         index: Tensor = torch.randint(
-            self._size, (batch_size,), generator=generator, device=generator.device
-        ).to(self._storage.actions.device)
-        batch = tree.map(lambda x: x.index_select(1, index), self._storage)
-        return dataclasses.replace(batch, actions=batch.actions.long())
+            self._size, (batch_size - num_fresh,), generator=generator, device=device
+        )
+        if num_fresh:
+            num_newest = min(max(num_fresh, self._num_newest), self._size)
+            age = torch.randperm(num_newest, generator=generator, device=device)[:num_fresh]
+            index = torch.cat([(self._next - 1 - age) % self.capacity, index])
+        index = index.to(self._storage.actions.device)
+        return self._unpack(tree.map(lambda x: x.index_select(1, index), self._storage))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is kept; not copied, so it changes with the next ``add``."""
+        return {
+            "storage": self._storage,
+            "next": self._next,
+            "size": self._size,
+            "num_newest": self._num_newest,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave of a replay of the same capacity."""
+        storage: Rollout | None = state["storage"]
+        if storage is not None and storage.actions.shape[1] != self.capacity:
+            raise DiscorlError(
+                f"the saved replay holds {storage.actions.shape[1]} trajectories, "
+                f"this one {self.capacity}: keep replay_capacity as it was"
+            )
+        self._storage, self._next, self._size = storage, state["next"], state["size"]
+        self._num_newest = state["num_newest"]
+
+    def _pack(self, rollout: Rollout) -> Rollout:
+        observations: Any = rollout.observations
+        if self.frame_stack > 1:
+            if not isinstance(observations, Tensor):
+                raise DiscorlError(
+                    "frame_stack is for observations of one tensor, not of several: set it to 1"
+                )
+            observations = unstack(observations, self.frame_stack)
+        # The environment's own rewards are for statistics; nothing is learnt from them.
+        return dataclasses.replace(
+            rollout,
+            observations=observations,
+            actions=rollout.actions.to(torch.int32),
+            raw_rewards=None,
+        )
+
+    def _unpack(self, packed: Rollout) -> Rollout:
+        observations: Any = packed.observations
+        if self.frame_stack > 1:
+            observations = restack(observations, self.frame_stack)
+        return dataclasses.replace(packed, observations=observations, actions=packed.actions.long())
+
+    def _allocate(self, packed: Rollout) -> Rollout:
+        try:
+            return tree.map(lambda x: x.new_empty(len(x), self.capacity, *x.shape[2:]), packed)
+        except RuntimeError:  # of which running out of memory is one, on every device
+            size = _num_bytes(packed) * self.capacity / packed.actions.shape[1]
+            raise DiscorlError(
+                f"there is no memory for a replay of {self.capacity} trajectories "
+                f"({size / 1e9:.1f} GB): lower replay_capacity or replay_transitions"
+            ) from None
+
+
+def num_trajectories(num_transitions: int, rollout_length: int) -> int:
+    """How many trajectories hold so many transitions; each time step is one."""
+    return -(-num_transitions // rollout_length)
+
+
+def _num_bytes(tensors: Any) -> int:
+    return sum(x.numel() * x.element_size() for x in tree.leaves(tensors))

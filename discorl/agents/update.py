@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
+from discorl.agents.memory import memory_args, warm_up, without_burn_in
+from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
 from discorl.types import (
@@ -17,12 +20,21 @@ from discorl.types import (
     Params,
     Predictions,
     Rollout,
+    RuleState,
     Targets,
     Unroll,
     UpdateInfo,
 )
 
 T = TypeVar("T")
+
+Each = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Turns a function of one agent into one of many: ``tree.vmap``, or ``one_agent`` for no change."""
+
+
+def one_agent(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """There is only one agent."""
+    return fn
 
 
 @torch.enable_grad()  # even where the caller has switched gradients off
@@ -34,42 +46,54 @@ def update_agent(
     *,
     differentiable: bool = False,
     across: MeanFn = lambda x: x,
+    each: Each = one_agent,
 ) -> tuple[AgentState, UpdateInfo]:
     """Train the agent once on a rollout.
 
     With ``differentiable`` the new state is a differentiable function of ``rule_params`` and of the
     old state; the numbers are the same either way. ``across`` averages over processes that share
-    the batch.
+    the batch. With ``each = tree.vmap`` many agents of one structure are trained side by side:
+    every tensor has a leading axis of agents, the rule's parameters too.
     """
+
     # The predictions are a function of an alias of the parameters, and the loss a function of an
     # alias of the predictions. The targets depend on the predictions themselves, so the gradient
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
-    params = _alias(state.params, differentiable)
-    reader = agent.rule.reader(rule_params)
-    unroll: Unroll = functional_call(
-        agent.net,
-        params,
-        (rollout.observations, rollout.actions, reader),
-        {"method": "unroll", "differentiable": differentiable},
-    )
-    seen = unroll if differentiable else tree.detach(unroll)
-    with torch.set_grad_enabled(differentiable):
+    def unroll_one(params: Params, rule_params: Params, rollout: Rollout) -> Unroll:
+        rollout = warm_up(agent.net, params, rollout, agent.burn_in)
+        args = (rollout.observations, rollout.actions, agent.rule.reader(rule_params))
+        options = {"method": "unroll", "differentiable": differentiable}
+        return functional_call(agent.net, params, args, options | memory_args(agent.net, rollout))
+
+    def targets_one(
+        rule_params: Params, state: AgentState, unroll: Unroll, rollout: Rollout
+    ) -> tuple[Targets, RuleState]:
         target = None
         if state.rule.target_params is not None:
-            args = (rollout.observations, reader)
+            own = warm_up(agent.net, state.rule.target_params, rollout, agent.burn_in)
+            args = (own.observations, agent.rule.reader(rule_params))
             target = functional_call(
-                agent.net, state.rule.target_params, args, {"method": "read_all"}
+                agent.net,
+                state.rule.target_params,
+                args,
+                {"method": "read_all", **memory_args(agent.net, own)},
             )
-        targets, rule_state = agent.rule.targets(
-            rule_params, state.rule, state.params, seen, target, rollout, across
+        rollout = without_burn_in(rollout, agent.burn_in)
+        return agent.rule.targets(
+            rule_params, state.rule, state.params, unroll, target, rollout, across
         )
+
+    params = _alias(state.params, differentiable)
+    unroll: Unroll = each(unroll_one)(params, rule_params, rollout)
+    seen = unroll if differentiable else tree.detach(unroll)
+    with torch.set_grad_enabled(differentiable):
+        targets, rule_state = each(targets_one)(rule_params, state, seen, rollout)
     loss, losses, output_grads = _loss_and_output_grads(
-        agent, unroll.predictions, targets, rollout, differentiable
+        agent, unroll.predictions, targets, rollout, differentiable, across, each
     )
-    outputs = tree.leaves(unroll.predictions)
     gradients = torch.autograd.grad(
-        outputs,
+        tree.leaves(unroll.predictions),
         list(params.values()),
         output_grads,
         create_graph=differentiable,
@@ -77,13 +101,13 @@ def update_agent(
     )
     grads = {name: across(g) for name, g in zip(params, gradients, strict=True)}
 
-    updates, optimiser = agent.optimiser.update(grads, state.optimiser, state.params)
+    updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
     new_params = {name: p + updates[name] for name, p in state.params.items()}
     info = UpdateInfo(
-        loss=loss.detach(),
-        losses=losses,
-        gradient_norm=global_norm(tree.detach(grads)),
-        update_norm=global_norm(tree.detach(updates)),
+        loss=across(loss.detach()),
+        losses={name: across(x) for name, x in losses.items()},
+        gradient_norm=global_norm(tree.detach(grads), loss.dim()),
+        update_norm=global_norm(tree.detach(updates), loss.dim()),
         predictions=seen.predictions,
         targets=targets,
     )
@@ -106,27 +130,45 @@ def _loss_and_output_grads(
     targets: Targets,
     rollout: Rollout,
     differentiable: bool,
+    across: MeanFn,
+    each: Each,
 ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-    """The mean loss, its parts, and its gradient with respect to each prediction."""
+    """This process's share of the mean loss, its parts, its gradient for each prediction."""
+
+    def loss_one(
+        predictions: Predictions, targets: Targets, rollout: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        rollout = without_burn_in(rollout, agent.burn_in)
+        per_step, parts = agent.rule.loss(predictions, targets, rollout)
+        mask = loss_mask(rollout, agent.mask_episode_starts)
+        loss = masked_mean(per_step, mask, across)
+        means = {name: live_mean(x.detach(), rollout.is_dead) for name, x in parts.items()}
+        return loss, means
+
     predictions = _alias(predictions, differentiable)
-    per_step, parts = agent.rule.loss(predictions, targets, rollout)
-    loss = masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts))
+    loss, parts = each(loss_one)(predictions, targets, rollout)
     output_grads = torch.autograd.grad(
-        loss,
+        loss.sum(),
         tree.leaves(predictions),
         create_graph=differentiable,
         materialize_grads=True,
     )
-    return loss, {name: x.detach().mean() for name, x in parts.items()}, list(output_grads)
+    return loss, parts, list(output_grads)
 
 
 def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
-    """Which of the T-1 steps count. Terminal steps always do; they teach most."""
-    if mask_episode_starts:
+    """Which of the T-1 steps count. Terminal steps always do; they teach most. Dead ones never."""
+    if mask_episode_starts:  # which are dead or follow a dead step, if there are such steps
         return (rollout.discounts[:-1] > 0).to(rollout.rewards.dtype)
+    if rollout.is_dead is not None:
+        return (~rollout.is_dead[:-1]).to(rollout.rewards.dtype)
     return torch.ones_like(rollout.rewards[:-1])
 
 
-def masked_mean(per_step: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the steps that count."""
-    return (per_step * mask).sum() / (mask.sum() + 1e-8)
+def masked_mean(per_step: Tensor, mask: Tensor, across: MeanFn = lambda x: x) -> Tensor:
+    """Mean over the steps that count.
+
+    With several processes it is a share: the mean of the shares is the mean over all steps that
+    count anywhere, because each is divided by what counts in a process on average.
+    """
+    return (per_step * mask).sum() / (across(mask.sum()) + 1e-8)

@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from discorl import optim, tree
 from discorl.agents.agent import adam_clip
+from discorl.agents.update import Each, one_agent
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
 from discorl.ops.moments import MeanFn, init_moments
@@ -71,11 +72,18 @@ class MetaValue:
         return self._estimate(output, state, rollout, logits, across)
 
     def update(
-        self, state: MetaValueState, rollout: Rollout, logits: Tensor, across: MeanFn
+        self,
+        state: MetaValueState,
+        rollout: Rollout,
+        logits: Tensor,
+        across: MeanFn,
+        each: Each = one_agent,
     ) -> MetaValueState:
-        """Learn from a rollout."""
-        params = {k: p.detach().requires_grad_() for k, p in state.params.items()}
-        with torch.enable_grad():
+        """Learn from a rollout; with ``each = tree.vmap`` many value functions at once."""
+
+        def loss_one(
+            params: Params, state: MetaValueState, rollout: Rollout, logits: Tensor
+        ) -> tuple[Tensor, RuleState]:
             output = functional_call(self.net, params, (rollout.observations,))
             values, moments = self._estimate(output.detach(), state, rollout, logits, across)
             assert values.normalized_td is not None
@@ -83,9 +91,14 @@ class MetaValue:
             head = output[:-1]
             target = head.detach().squeeze(-1) + values.normalized_td
             loss = ValueHead(num_bins=None, squashed=False).loss(head, target).mean()
-            gradients = torch.autograd.grad(loss, list(params.values()))
+            return loss, moments
+
+        params = {k: p.detach().requires_grad_() for k, p in state.params.items()}
+        with torch.enable_grad():
+            loss, moments = each(loss_one)(params, state, rollout, logits)
+            gradients = torch.autograd.grad(loss.sum(), list(params.values()))
         grads = {k: across(g) for k, g in zip(params, gradients, strict=True)}
-        updates, optimiser = self.optimiser.update(grads, state.optimiser, state.params)
+        updates, optimiser = each(self.optimiser.update)(grads, state.optimiser, state.params)
         new_params = {k: p + updates[k] for k, p in state.params.items()}
         return MetaValueState(new_params, optimiser, moments)
 

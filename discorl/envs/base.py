@@ -27,3 +27,26 @@ class Env(Protocol):
     def step(self, state: Any, actions: Tensor, generator: torch.Generator) -> tuple[Any, TimeStep]:
         """Take ``actions`` [B]; see ``TimeStep`` for what comes back at the end of an episode."""
         ...
+
+
+class TensorEnv(Env, Protocol):
+    """An environment on tensors: pure, batched on one device, every parameter of it drawable.
+
+    The parameters of a task are its settings, a NamedTuple of tensors [B, ...] that the state
+    carries, so that every copy may be another task. P agents with E copies each are one
+    environment of P * E copies whose settings are repeated E times. Shapes are those of the
+    largest task that can be drawn; what a smaller one does not use is padded. Reaching the
+    horizon ends an episode like any other end: the discount is 0.
+    """
+
+    device: torch.device
+    task_seed: int
+    """Chooses the task of a reset without settings, so that a name always means the same task."""
+
+    def sample_settings(self, num: int, generator: torch.Generator) -> Any:
+        """Draw ``num`` tasks, from the values and ranges given to the constructor. [num, ...]"""
+        ...
+
+    def reset(self, generator: torch.Generator, settings: Any = None) -> tuple[Any, TimeStep]:
+        """Begin with ``settings`` [B, ...]; None: all copies are the one task of ``task_seed``."""
+        ...

@@ -7,16 +7,33 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from discorl import tree
+from discorl.envs import draw
+from discorl.envs.draw import IntRange, Range
+from discorl.envs.settings import settings_of
 from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
 
+class CatchSettings(NamedTuple):
+    """Parameters of a task, each [B]. A small board lies in the upper left of the largest one."""
+
+    rows: Tensor
+    columns: Tensor
+    paddle: Tensor  # where it starts
+    ball: Tensor  # the column where the ball starts, or -1 for any
+    caught: Tensor  # reward
+    missed: Tensor  # reward
+    mirrored: Tensor  # whether left and right change places
+
+
 class CatchState(NamedTuple):
-    """Positions, each [B]."""
+    """Positions, each [B]; without settings the board is the largest."""
 
     ball_row: Tensor
     ball_column: Tensor
     paddle: Tensor
+    settings: CatchSettings | None = None
 
 
 class Catch:
@@ -25,59 +42,112 @@ class Catch:
     def __init__(
         self,
         num_envs: int,
-        rows: int = 8,
-        columns: int = 8,
+        rows: IntRange = 8,
+        columns: IntRange = 8,
         device: torch.device | str = "cpu",
+        *,
+        caught: Range = 1.0,
+        missed: Range = -1.0,
+        fixed_starts: bool = False,
+        shuffle_actions: bool = False,
+        task_seed: int = 0,
     ) -> None:
-        if rows < 2 or columns < 1:
+        """``fixed_starts`` draws starts of the ball and the paddle that all episodes share."""
+        if draw.int_ends(rows)[0] < 2 or draw.int_ends(columns)[0] < 1:
             raise DiscorlError(
                 f"a Catch board needs 2 rows and 1 column or more, not {rows}x{columns}"
             )
-        if num_envs < 1:
-            raise DiscorlError(f"num_envs must be at least 1, not {num_envs}")
+        draw.check_copies(num_envs)
+        draw.check_range("rows", rows, 2)
+        draw.check_range("columns", columns, 1)
         self.num_envs = num_envs
-        self.rows = rows
-        self.columns = columns
+        self.rows = draw.int_ends(rows)[1]
+        self.columns = draw.int_ends(columns)[1]
         self.device = torch.device(device)
-        # A board for each place of the ball and of the paddle; they never meet, see ``step``.
-        boards = torch.eye(rows * columns, device=self.device).unflatten(1, (rows, columns))
-        self._ball_boards, self._paddle_boards = boards, boards[-columns:]
+        self.task_seed = task_seed
+        self._row_range, self._column_range = rows, columns
+        self._rewards = caught, missed
+        self._fixed_starts, self._shuffle_actions = fixed_starts, shuffle_actions
+        standard = (self.rows, self.columns, 1.0, -1.0) == (rows, columns, caught, missed)
+        self._needs_settings = not standard or fixed_starts or shuffle_actions
+        # A board for each place of the ball and of the paddle.
+        size = self.rows * self.columns
+        boards = torch.eye(size, device=self.device).unflatten(1, (self.rows, self.columns))
+        self._boards, self._paddle_boards = boards, boards[-self.columns :]
         self.spec = EnvSpec(
-            observation_shape=(rows, columns),
+            observation_shape=(self.rows, self.columns),
             num_actions=3,
-            success_return=1.0,
+            success_return=caught if isinstance(caught, int | float) else None,
             success_name="catch rate",
         )
 
-    def reset(self, generator: torch.Generator) -> tuple[CatchState, TimeStep]:
+    def sample_settings(self, num: int, generator: torch.Generator) -> CatchSettings:
+        rows, columns = (
+            draw.integers(x, (num,), generator) for x in (self._row_range, self._column_range)
+        )
+        caught, missed = (draw.uniform(x, (num,), generator) for x in self._rewards)
+        if self._fixed_starts:
+            ball, paddle = (
+                (draw.uniform((0.0, 1.0), (num,), generator) * columns).long() for _ in range(2)
+            )
+        else:
+            ball, paddle = torch.full_like(columns, -1), columns // 2
+        coin = draw.uniform((0.0, 1.0), (num,), generator) < 0.5
+        mirrored = coin if self._shuffle_actions else torch.zeros_like(coin)
+        settings = CatchSettings(rows, columns, paddle, ball, caught, missed, mirrored)
+        return tree.to(settings, self.device)
+
+    def reset(
+        self, generator: torch.Generator, settings: CatchSettings | None = None
+    ) -> tuple[CatchState, TimeStep]:
+        if settings is not None or self._needs_settings:
+            settings = settings_of(self, settings)
         zeros = torch.zeros(self.num_envs, device=self.device)
         state = CatchState(
             ball_row=zeros.long(),
-            ball_column=self._random_columns(generator),
-            paddle=torch.full_like(zeros, self.columns // 2, dtype=torch.long),
+            ball_column=self._new_balls(settings, generator),
+            paddle=torch.full_like(zeros, self.columns // 2, dtype=torch.long)
+            if settings is None
+            else settings.paddle,
+            settings=settings,
         )
         return state, TimeStep(self._render(state), zeros, torch.ones_like(zeros))
 
     def step(
         self, state: CatchState, actions: Tensor, generator: torch.Generator
     ) -> tuple[CatchState, TimeStep]:
-        paddle = (state.paddle + actions - 1).clamp(0, self.columns - 1)
+        s = state.settings
+        if s is None:
+            paddle = (state.paddle + actions - 1).clamp(0, self.columns - 1)
+        else:
+            shift = torch.where(s.mirrored, 1 - actions, actions - 1)
+            paddle = torch.minimum((state.paddle + shift).clamp_(min=0), s.columns - 1)
         ball_row = state.ball_row + 1
-        landed = ball_row == self.rows - 1
+        landed = ball_row == (self.rows if s is None else s.rows) - 1
         caught = paddle == state.ball_column
-        reward = landed * (2.0 * caught - 1.0)
+        if s is None:
+            reward = landed * (2.0 * caught - 1.0)
+        else:
+            reward = landed * torch.where(caught, s.caught, s.missed)
         state = CatchState(
             ball_row=torch.where(landed, 0, ball_row),
-            ball_column=torch.where(landed, self._random_columns(generator), state.ball_column),
-            paddle=torch.where(landed, self.columns // 2, paddle),
+            ball_column=torch.where(landed, self._new_balls(s, generator), state.ball_column),
+            paddle=torch.where(landed, self.columns // 2 if s is None else s.paddle, paddle),
+            settings=s,
         )
         return state, TimeStep(self._render(state), reward, 1.0 - landed.float())
 
-    def _random_columns(self, generator: torch.Generator) -> Tensor:
+    def _new_balls(self, settings: CatchSettings | None, generator: torch.Generator) -> Tensor:
         size = (self.num_envs,)
-        return torch.randint(self.columns, size, generator=generator, device=self.device)
+        if settings is None:
+            return torch.randint(self.columns, size, generator=generator, device=self.device)
+        drawn = torch.rand(size, generator=generator, device=self.device) * settings.columns
+        return torch.where(settings.ball < 0, drawn.long(), settings.ball)
 
     def _render(self, state: CatchState) -> Tensor:
-        """1 where the ball and the paddle are. [B, rows, columns]"""
+        """1 where the ball and the paddle are; they never meet, see ``step``. [B, rows, columns]"""
         ball = torch.add(state.ball_column, state.ball_row, alpha=self.columns)
-        return self._ball_boards[ball] + self._paddle_boards[state.paddle]
+        if state.settings is None:
+            return self._boards[ball] + self._paddle_boards[state.paddle]
+        paddle = torch.add(state.paddle, state.settings.rows - 1, alpha=self.columns)
+        return self._boards[ball] + self._boards[paddle]

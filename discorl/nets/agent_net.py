@@ -8,10 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from discorl import tree
 from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.linear import Linear
-from discorl.types import AgentOutput, Heads, Predictions, Reader, Reading, Unroll
+from discorl.nets.lstm import LSTM
+from discorl.types import (
+    AgentOutput,
+    Heads,
+    LSTMState,
+    Observation,
+    Predictions,
+    Reader,
+    Reading,
+    Unroll,
+)
 
 HEAD_INIT_STD = 0.01
 ROWS_PER_BLOCK = 2048
@@ -19,7 +30,10 @@ ROWS_PER_BLOCK = 2048
 
 
 class AgentNet(nn.Module):
-    """A torso of any kind with the heads that a rule asks for.
+    """A torso of any kind, an LSTM ``core`` if wanted, and the heads that a rule asks for.
+
+    With a core the network remembers: pass it ``resets`` (true at the first step of an episode)
+    and the ``core_state`` before the first step, zeros if it is None.
 
     Call it through ``torch.func.functional_call(net, params, args, {"method": ...})``: ``forward``
     hands over to the method of that name, so that one set of parameters serves all of them.
@@ -33,11 +47,19 @@ class AgentNet(nn.Module):
         heads: Heads,
         lstm_size: int = 128,
         head_hidden: Sequence[int] = (128,),
+        core: LSTM | None = None,
     ) -> None:
         super().__init__()
+        if core is not None and core.num_inputs != embedding_size:
+            raise DiscorlError(
+                f"the core takes {core.num_inputs} numbers, but the torso gives {embedding_size}: "
+                f"use LSTM({embedding_size}, {core.hidden_size})"
+            )
         self.num_actions = num_actions
         self.head_sizes = heads
         self.torso = torso
+        self.core = core
+        embedding_size = embedding_size if core is None else core.hidden_size
         self.flat_heads = nn.ModuleDict(
             {name: Linear(embedding_size, n, HEAD_INIT_STD) for name, n in heads.flat.items()}
         )
@@ -55,13 +77,51 @@ class AgentNet(nn.Module):
         """Call ``fn`` with this network: for many calls with the same parameters."""
         return fn(self)
 
-    def policy(self, observation: Tensor) -> Tensor:
-        """Logits alone, for acting. [B, ...] -> [B, A]"""
+    def policy(self, observation: Observation) -> Tensor:
+        """Logits alone, for acting without a core. [B, ...] -> [B, A]"""
+        self._refuse_core("act")
         return self.flat_heads["logits"](self.torso(observation))
 
-    def output(self, observation: Tensor) -> AgentOutput:
-        """Every head for every action. [N, ...] -> [N, ...]"""
+    def zero_state(self, batch: int) -> LSTMState | None:
+        """The core's state before an agent's first step; None without a core."""
+        return None if self.core is None else self.core.zero_state(batch)
+
+    def act(
+        self, observation: Observation, reset: Tensor, core_state: LSTMState | None
+    ) -> tuple[Tensor, LSTMState | None]:
+        """Logits and the core's next state. [B, ...], [B], [B, H] -> [B, A], [B, H]"""
+        embedding, core_state = self.embed(
+            tree.map(lambda x: x.unsqueeze(0), observation), reset.unsqueeze(0), core_state
+        )
+        return self.flat_heads["logits"](embedding), core_state
+
+    def embed(
+        self,
+        observations: Observation,
+        resets: Tensor | None = None,
+        core_state: LSTMState | None = None,
+    ) -> tuple[Tensor, LSTMState | None]:
+        """What the heads see, and the core's last state. [T, B, ...] -> [T * B, D], [B, H]"""
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
+        if self.core is None:
+            return embedding, None
+        if resets is None:
+            raise DiscorlError("a core must know where episodes begin: pass resets=discounts == 0")
+        x = embedding.unflatten(0, resets.shape)
+        state = self.core.zero_state(x.shape[1]) if core_state is None else core_state
+        hidden, state = self.core.unroll(x, resets, state)
+        return hidden.flatten(0, 1), state
+
+    def output(self, observation: Observation, core_state: LSTMState | None = None) -> AgentOutput:
+        """Every head for every action. [N, ...] -> [N, ...]
+
+        A core takes its step from ``core_state`` [N, H], the state after the step before.
+        """
         embedding = self.torso(observation)
+        if self.core is not None and core_state is not None:
+            embedding = self.core.step(embedding, core_state).hidden
+        else:
+            self._refuse_core("unroll")
         out = {name: head(embedding) for name, head in self.flat_heads.items()}
         if self.action_model is not None:
             cell, gates = self.action_model.root_state(embedding)
@@ -70,7 +130,14 @@ class AgentNet(nn.Module):
         return AgentOutput(**out)
 
     def unroll(
-        self, observations: Tensor, actions: Tensor, reader: Reader | None, *, differentiable: bool
+        self,
+        observations: Observation,
+        actions: Tensor,
+        reader: Reader | None,
+        *,
+        differentiable: bool,
+        resets: Tensor | None = None,
+        core_state: LSTMState | None = None,
     ) -> Unroll:
         """The predictions that the loss trains, and the rule's reading of every state and action.
 
@@ -79,7 +146,7 @@ class AgentNet(nn.Module):
         only if ``differentiable``, which the meta-gradient needs.
         """
         num_steps, batch = actions.shape
-        embedding = self.torso(observations.flatten(0, 1))
+        embedding, _ = self.embed(observations, resets, core_state)
         bootstrapped = {
             name: self.flat_heads[name](embedding).unflatten(0, (num_steps, batch))
             for name in ("logits", "v")
@@ -105,28 +172,44 @@ class AgentNet(nn.Module):
         reading = _reading(of_states, of_actions, num_steps)
         return Unroll(Predictions(**bootstrapped, **learnt), reading)
 
-    def read_all(self, observations: Tensor, reader: Reader) -> Unroll:
+    def read_all(
+        self,
+        observations: Observation,
+        reader: Reader,
+        resets: Tensor | None = None,
+        core_state: LSTMState | None = None,
+    ) -> Unroll:
         """Logits, and the rule's reading of all states and actions: what a target network is for.
 
         ``aux_pi`` and whatever else nobody reads is not computed.
         """
-        num_steps = len(observations)
-        embedding = self.torso(observations.flatten(0, 1))
+        num_steps = len(tree.leaves(observations)[0])
+        embedding, _ = self.embed(observations, resets, core_state)
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
         of_states = _in_blocks(lambda x: reader.y(self.flat_heads["y"](x)), embedding)
         of_actions = self._read_every_action(embedding, reader)
         return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
-    def validate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def validate(
+        self,
+        observations: Observation,
+        actions: Tensor,
+        resets: Tensor | None = None,
+        core_state: LSTMState | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
         assert self.action_model is not None
         shape = actions.shape
-        embedding = self.torso(observations.flatten(0, 1))
+        embedding, _ = self.embed(observations, resets, core_state)
         logits = self.flat_heads["logits"](embedding).unflatten(0, shape)
         y = self.flat_heads["y"](embedding).unflatten(0, shape)
         state = self.action_model.root_state(embedding[: actions[:-1].numel()])
         hidden = self.action_model.transition(*state, actions[:-1].flatten())
         return logits, y, self.action_model.heads["z"](hidden).unflatten(0, (-1, shape[1]))
+
+    def _refuse_core(self, instead: str) -> None:
+        if self.core is not None:
+            raise DiscorlError(f"a network with a core needs its state: call '{instead}' instead")
 
     def _read_every_action(self, embedding: Tensor, reader: Reader) -> tuple[Tensor, ...]:
         """The rule's reading of all actions. [N, D] -> [N, A, ...] each"""

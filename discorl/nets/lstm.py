@@ -48,6 +48,23 @@ class LSTM(nn.Module):
         gates = self.input_gates(x) + self.hidden_gates(state.hidden, self.bias())
         return lstm_step(gates, state.cell)
 
+    def unroll(self, x: Tensor, reset: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """Run from the first step to the last, with a state of zeros wherever ``reset`` is true.
+
+        ``x`` [T, B, I], ``reset`` [T, B], ``state`` [B, H] -> hidden states [T, B, H] and the last
+        state. The inputs of all steps are projected in one product.
+        """
+        projected = self.input_gates(x)
+        keep = (~reset).to(x.dtype).unsqueeze(-1)
+        bias = self.bias()
+        weight = self.gates.weight[:, self.num_inputs :]  # once: its gradient is a whole kernel
+        outputs = []
+        for gates_t, keep_t in zip(projected.unbind(), keep.unbind(), strict=True):
+            hidden, cell = state.hidden * keep_t, state.cell * keep_t
+            state = lstm_step(gates_t + nn.functional.linear(hidden, weight, bias), cell)
+            outputs.append(state.hidden)
+        return torch.stack(outputs), state
+
     def unroll_backward(self, x: Tensor, reset: Tensor) -> Tensor:
         """Run from the last step to the first, starting anew where ``reset`` [S, B] is true.
 

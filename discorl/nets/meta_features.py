@@ -26,6 +26,7 @@ class Experience:
     step: Tensor  # [S, B, 9], the first nine features of each step
     action_policies: Tensor  # [S, B, A, 3]
     action_values: Tensor  # [S, B, A, 4]
+    is_dead: Tensor | None = None  # [T, B], see ``Rollout``
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def experience(
         ],
         -1,
     )
-    return Experience(pi, actions, is_terminal, step, action_policies, action_values)
+    return Experience(
+        pi, actions, is_terminal, step, action_policies, action_values, rollout.is_dead
+    )
 
 
 def action_features(seen: Experience, embeddings: Embeddings) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
 from discorl.nets.meta_features import Embeddings, Experience, action_features, step_features
+from discorl.ops.live import live_mean_of_steps
 from discorl.ops.moments import MeanFn
 from discorl.types import LSTMState, Params
 
@@ -149,7 +150,7 @@ class MetaNet(nn.Module):
 
         features, _ = self.lifetime.features(seen, lifetime_embeddings)
         told = torch.cat([features, lifetime_input, self.lifetime.y(torch.softmax(y_hat, -1))], -1)
-        pooled = across(self.lifetime_mlp(told).mean((0, 1)))
+        pooled = across(live_mean_of_steps(self.lifetime_mlp(told), seen.is_dead))
         lifetime_rnn = self.lifetime_rnn.step(pooled, lifetime_rnn)
         return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from discorl.ops.live import live_mean
 from discorl.types import Moments
 
 EPS = 1e-6
@@ -23,12 +24,17 @@ def init_moments(device: torch.device | str | None = None) -> Moments:
 
 
 def update_moments(
-    moments: Moments, x: Tensor, decay: float = 0.99, across: MeanFn = lambda x: x
+    moments: Moments,
+    x: Tensor,
+    decay: float = 0.99,
+    across: MeanFn = lambda x: x,
+    is_dead: Tensor | None = None,
 ) -> Moments:
-    """Fold the mean of ``x`` and of its square into the moments."""
+    """Fold the mean of ``x`` and of its square into the moments; dead steps do not count."""
+    mean, mean_square = live_mean(x, is_dead), live_mean(x.square(), is_dead)
     return Moments(
-        mean=decay * moments.mean + (1 - decay) * across(x.mean()),
-        mean_square=decay * moments.mean_square + (1 - decay) * across(x.square().mean()),
+        mean=decay * moments.mean + (1 - decay) * across(mean),
+        mean_square=decay * moments.mean_square + (1 - decay) * across(mean_square),
         decay_product=moments.decay_product * decay,
     )
 

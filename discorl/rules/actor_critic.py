@@ -9,9 +9,20 @@ from torch import Tensor
 
 from discorl.errors import DiscorlError
 from discorl.ops.categorical import entropy, log_prob
+from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
-from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
+from discorl.types import (
+    AgentOutput,
+    Heads,
+    Params,
+    Predictions,
+    Reader,
+    Rollout,
+    RuleState,
+    Targets,
+    Unroll,
+)
 
 
 @dataclass(frozen=True)
@@ -83,14 +94,17 @@ class ActorCritic:
         )
         return total, {"policy": policy_loss, "value": value_loss, "entropy": entropies}
 
+    def state_value(self, output: AgentOutput) -> Tensor:
+        assert output.v is not None
+        return self.value_head.value(output.v.detach())
+
     def diagnostics(
         self, predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> dict[str, Tensor]:
-        del rollout
         means = {
             "logits": predictions.logits[:-1],
             "entropy": entropy(predictions.logits[:-1]),
             "advantage": targets.values.advantage,
             "value": targets.values.value,
         }
-        return {name: x.mean() for name, x in means.items()}
+        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}

@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 
 from discorl.ops.moments import MeanFn
-from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
+from discorl.rules.values import ReturnSettings
+from discorl.types import (
+    AgentOutput,
+    Heads,
+    Params,
+    Predictions,
+    Reader,
+    Rollout,
+    RuleState,
+    Targets,
+    Unroll,
+)
 
 
 class UpdateRule(Protocol):
@@ -17,6 +28,11 @@ class UpdateRule(Protocol):
     A rule is a fixed structure. What it has learnt are its parameters, which for hand-written
     rules are empty; what it remembers of one agent is that agent's ``RuleState``.
     """
+
+    @property
+    def returns(self) -> ReturnSettings:
+        """How it discounts."""
+        ...
 
     def heads(self, num_actions: int) -> Heads:
         """The outputs that the agent's network must have."""
@@ -55,6 +71,10 @@ class UpdateRule(Protocol):
         self, predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of each step [T-1, B], and its unweighted parts."""
+        ...
+
+    def state_value(self, output: AgentOutput) -> Tensor | None:
+        """V of each state, as a constant [...]; None if the rule's agents know of no values."""
         ...
 
     def diagnostics(

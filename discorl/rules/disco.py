@@ -13,10 +13,12 @@ from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
 from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
 from discorl.ops.categorical import entropy, kl_divergence
+from discorl.ops.live import live_mean
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
+    AgentOutput,
     Heads,
     LSTMState,
     Params,
@@ -50,6 +52,8 @@ class DiscoRule:
     weights: LossWeights = field(default_factory=LossWeights)
     target_rate: float = 0.1
     """Share of the current parameters that enters the target parameters at each update."""
+    mask_episode_starts: bool = True
+    """Whether its agents leave the first step of each episode out of the loss. Disco103's do."""
 
     net: MetaNet = field(init=False, repr=False, compare=False)
 
@@ -158,6 +162,11 @@ class DiscoRule:
         parts = {"pi": pi_loss, "y": y_loss, "z": z_loss, "aux_pi": aux_pi_loss, "q": q_loss}
         return total, parts
 
+    def state_value(self, output: AgentOutput) -> Tensor:
+        assert output.q is not None
+        pi = torch.softmax(output.logits.detach(), -1)
+        return (pi * self.value_head.value(output.q.detach())).sum(-1)
+
     def diagnostics(
         self, predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> dict[str, Tensor]:
@@ -185,4 +194,4 @@ class DiscoRule:
             "q_td": v.q_td,
             "normalized_q_td": v.normalized_q_td,
         }
-        return {name: x.mean() for name, x in means.items()}
+        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}

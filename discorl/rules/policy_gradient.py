@@ -8,9 +8,20 @@ import torch
 from torch import Tensor
 
 from discorl.ops.categorical import entropy, log_prob
+from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.values import ReturnSettings, estimate_values
-from discorl.types import Heads, Params, Predictions, Reader, Rollout, RuleState, Targets, Unroll
+from discorl.types import (
+    AgentOutput,
+    Heads,
+    Params,
+    Predictions,
+    Reader,
+    Rollout,
+    RuleState,
+    Targets,
+    Unroll,
+)
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,14 @@ class PolicyGradient:
         total = self.policy_cost * policy_loss - self.entropy_cost * entropies
         return total, {"policy": policy_loss, "entropy": entropies}
 
+    def state_value(self, output: AgentOutput) -> None:
+        del output
+
     def diagnostics(
         self, predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> dict[str, Tensor]:
-        del rollout
         means = {
             "entropy": entropy(predictions.logits[:-1]),
             "advantage": targets.values.advantage,
         }
-        return {name: x.mean() for name, x in means.items()}
+        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}

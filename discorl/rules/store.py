@@ -67,6 +67,7 @@ def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str,
         "returns": dataclasses.asdict(rule.returns),
         "weights": dataclasses.asdict(rule.weights),
         "target_rate": rule.target_rate,
+        "mask_episode_starts": rule.mask_episode_starts,
         "provenance": provenance,
     }
     write_archive(path, params, settings)
@@ -155,9 +156,8 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     for key, cls in groups.items():
         if key in comment:
             settings[key] = cls(**_checked_fields(comment[key], dataclasses.asdict(cls())))
-    if "target_rate" in comment:
-        default = {"target_rate": DiscoRule.target_rate}
-        settings |= _checked_fields({"target_rate": comment["target_rate"]}, default)
+    own = {name: getattr(DiscoRule, name) for name in ("target_rate", "mask_episode_starts")}
+    settings |= _checked_fields({k: comment[k] for k in own if k in comment}, own)
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")
     return settings

@@ -66,7 +66,7 @@ def estimate_values(
     value, rho, discounts = _prepare(value, logits, rollout, settings)
     target, advantage = returns.vtrace(value, rollout.rewards[1:], discounts, rho, settings.lambda_)
     td = target - value[:-1]
-    state = _updated(state, advantage, td, settings, across)
+    state = _updated(state, advantage, td, rollout, settings, across)
     values = Values(
         value=value,
         target_value=value,
@@ -112,7 +112,7 @@ def estimate_action_values(
     value_target = target_value[:-1] + rho.clamp(max=1) * advantage
     q_td = q_target - categorical.select_action(q_value[:-1], actions)
     qv_advantage = target_q_value - target_value.unsqueeze(-1)
-    state = _updated(state, advantage, q_td, settings, across)
+    state = _updated(state, advantage, q_td, rollout, settings, across)
     values = Values(
         value=value,
         target_value=target_value,
@@ -144,12 +144,17 @@ def _prepare(
 
 
 def _updated(
-    state: RuleState, advantage: Tensor, td: Tensor, settings: ReturnSettings, across: MeanFn
+    state: RuleState,
+    advantage: Tensor,
+    td: Tensor,
+    rollout: Rollout,
+    settings: ReturnSettings,
+    across: MeanFn,
 ) -> RuleState:
     """Moments are updated before anything is normalised by them."""
-    decay = settings.moment_decay
+    rest = settings.moment_decay, across, rollout.is_dead
     return replace(
         state,
-        advantage_moments=moments.update_moments(state.advantage_moments, advantage, decay, across),
-        td_moments=moments.update_moments(state.td_moments, td, decay, across),
+        advantage_moments=moments.update_moments(state.advantage_moments, advantage, *rest),
+        td_moments=moments.update_moments(state.td_moments, td, *rest),
     )

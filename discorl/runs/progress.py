@@ -14,7 +14,9 @@ NUM_LINES = 20
 class RunProgress:
     """Shows how far a run is and how it goes."""
 
-    def __init__(self, total: int, style: str, success_name: str, console: Console) -> None:
+    def __init__(
+        self, total: int, style: str, success_name: str, console: Console, first: int = 0
+    ) -> None:
         if style == "auto":
             style = "bar" if console.is_terminal else "lines"
         self._style = style
@@ -22,7 +24,9 @@ class RunProgress:
         self._success_name = success_name
         self._console = console
         self._start = time.monotonic()
-        self._printed = 0
+        self._held_out = ""  # the last one known
+        self._first = first  # steps that were done before, in the run this one resumes
+        self._printed = first * NUM_LINES // total
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None),
@@ -34,7 +38,7 @@ class RunProgress:
             disable=style != "bar",
             expand=True,
         )
-        self._task = self._bar.add_task("training", total=total, status="")
+        self._task = self._bar.add_task("training", total=total, completed=first, status="")
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
@@ -56,7 +60,7 @@ class RunProgress:
         if self._style == "lines" and due > self._printed:
             self._printed = due
             elapsed = time.monotonic() - self._start
-            left = elapsed / step * (self._total - step)
+            left = elapsed / max(step - self._first, 1) * (self._total - step)
             self._console.print(
                 f"step {step}/{self._total}  {status}  eta {left:.0f}s", highlight=False
             )
@@ -65,6 +69,13 @@ class RunProgress:
         shown = []
         if "return" in metrics:
             shown.append(f"return {metrics['return']:.2f}")
+        if "meta_return" in metrics:
+            shown.append(f"meta-return {metrics['meta_return']:.2f}")
+        held_out = [v for k, v in metrics.items() if k.startswith("held_out/")]
+        if held_out:
+            self._held_out = f"held out {sum(held_out) / len(held_out):.2f}"
+        if self._held_out:
+            shown.append(self._held_out)
         if "success" in metrics:
             shown.append(f"{self._success_name} {metrics['success']:.0%}")
         if "loss" in metrics:

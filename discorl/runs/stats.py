@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from discorl.ops.moments import MeanFn
+from discorl.runs.checkpoint import restore
 from discorl.types import EnvSpec, Rollout, UpdateInfo
 
 
@@ -17,17 +20,21 @@ class EpisodeStats:
         self._spec = spec
         self._return = torch.zeros(num_envs)
         self._length = torch.full((num_envs,), -1.0)  # the first time step follows no action
+        self._was_dead = torch.zeros(num_envs, dtype=torch.bool)
         self._recent: deque[list[tuple[float, float]]] = deque(maxlen=window)
         self.num_episodes = 0
 
     def observe(self, rollout: Rollout) -> list[tuple[float, float]]:
         """Count a rollout; returns (return, length) of the episodes that ended in it."""
-        rewards, discounts = rollout.rewards.cpu(), rollout.discounts.cpu()
+        raw, dead = rollout.raw_rewards, rollout.is_dead
+        rewards = (rollout.rewards if raw is None else raw).cpu()
+        all_ended = rollout.ended.cpu()
+        all_dead = torch.zeros_like(all_ended) if dead is None else dead.cpu()
         finished = []
-        for reward, discount in zip(rewards, discounts, strict=True):
+        for reward, ended, is_dead in zip(rewards, all_ended, all_dead, strict=True):
             self._return += reward
-            self._length += 1
-            ended = discount == 0
+            self._length += ~self._was_dead
+            self._was_dead = is_dead
             if bool(ended.any()):
                 pairs = torch.stack([self._return[ended], self._length[ended]], 1)
                 finished += [(float(r), float(n)) for r, n in pairs.tolist()]
@@ -37,22 +44,55 @@ class EpisodeStats:
         self.num_episodes += len(finished)
         return finished
 
-    def summary(self) -> dict[str, float]:
-        """Means over the window; empty before the first episode ends."""
-        return summarise([e for step in self._recent for e in step], self._spec)
+    def restart(self) -> None:
+        """The environments begin anew: their unfinished episodes never end."""
+        self._return.zero_()
+        self._length.fill_(-1.0)
+
+    def summary(self, across: MeanFn = lambda x: x) -> dict[str, float]:
+        """Means over the window; empty before the first episode ends.
+
+        ``across`` averages over processes with environments of their own.
+        """
+        return summarise([e for step in self._recent for e in step], self._spec, across)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is counted, for a checkpoint."""
+        return {
+            "returns": self._return,
+            "lengths": self._length,
+            "recent": [torch.tensor(step, dtype=torch.float64) for step in self._recent],
+            "num_episodes": self.num_episodes,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on counting from what ``state_dict`` gave."""
+        fixed = {k: v for k, v in state.items() if k != "recent"}
+        template = {k: v for k, v in self.state_dict().items() if k != "recent"}
+        fixed = restore(template, fixed, "episodes")
+        self._return, self._length = fixed["returns"], fixed["lengths"]
+        self.num_episodes = fixed["num_episodes"]
+        self._recent.clear()
+        self._recent.extend([(r, n) for r, n in step.tolist()] for step in state["recent"])
 
 
-def summarise(episodes: list[tuple[float, float]], spec: EnvSpec) -> dict[str, float]:
+def summarise(
+    episodes: list[tuple[float, float]], spec: EnvSpec, across: MeanFn = lambda x: x
+) -> dict[str, float]:
     """Mean return and length, and the share of successes where the environment has them."""
-    if not episodes:
+    threshold = float("inf") if spec.success_return is None else spec.success_return
+    totals = [
+        float(len(episodes)),
+        sum(r for r, _ in episodes),
+        sum(n for _, n in episodes),
+        float(sum(r >= threshold for r, _ in episodes)),
+    ]
+    count, returns, lengths, wins = across(torch.tensor(totals, dtype=torch.float64)).tolist()
+    if not count:
         return {}
-    summary = {
-        "return": sum(r for r, _ in episodes) / len(episodes),
-        "length": sum(n for _, n in episodes) / len(episodes),
-    }
+    summary = {"return": returns / count, "length": lengths / count}
     if spec.success_return is not None:
-        wins = sum(r >= spec.success_return for r, _ in episodes)
-        summary["success"] = wins / len(episodes)
+        summary["success"] = wins / count
     return summary
 
 
@@ -60,20 +100,47 @@ class UpdateStats:
     """Metrics of updates, left on the device until someone asks: the loop never waits for them."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[dict[str, Tensor], Tensor]] = []
+        self._names: list[str] = []
+        self._pending: list[Tensor] = []
+        self._latest: dict[str, Tensor] = {}
 
     def observe(self, info: UpdateInfo) -> None:
         """Keep the scalars of an update."""
-        names = {"loss": info.loss, "gradient_norm": info.gradient_norm}
-        names |= {"update_norm": info.update_norm}
-        names |= {f"loss/{k}": v for k, v in info.losses.items()}
-        self._pending.append((names, torch.stack(list(names.values()))))
+        scalars = scalars_of(info)
+        self._names = list(scalars)
+        self._pending.append(torch.stack(list(scalars.values())))
 
-    def summary(self) -> dict[str, float]:
+    def diagnose(self, diagnostics: dict[str, Tensor]) -> None:
+        """Keep what the rule says of the latest update; too costly to ask at every one."""
+        self._latest = {f"rule/{name}": x.detach() for name, x in diagnostics.items()}
+
+    def summary(self, across: MeanFn = lambda x: x) -> dict[str, float]:
         """Means since the last call, fetched in one go."""
         if not self._pending:
             return {}
-        means = torch.stack([row for _, row in self._pending]).mean(0).tolist()
-        names = self._pending[-1][0]
-        self._pending.clear()
-        return dict(zip(names, means, strict=True))
+        device = self._pending[-1].device  # those of a checkpoint come from the CPU
+        means = torch.stack([x.to(device) for x in self._pending]).mean(0)
+        values = torch.cat([means, *(x.reshape(1) for x in self._latest.values())])
+        names = [*self._names, *self._latest]
+        self._pending, self._latest = [], {}
+        return dict(zip(names, across(values).tolist(), strict=True))
+
+    def clear(self) -> None:
+        """Forget what was not asked for."""
+        self._pending, self._latest = [], {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is pending, for a checkpoint."""
+        return {"names": self._names, "pending": self._pending, "latest": self._latest}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self._names, self._pending = list(state["names"]), list(state["pending"])
+        self._latest = dict(state["latest"])
+
+
+def scalars_of(info: UpdateInfo) -> dict[str, Tensor]:
+    """The numbers of an update by the names they are logged under."""
+    scalars = {"loss": info.loss, "gradient_norm": info.gradient_norm}
+    scalars |= {"update_norm": info.update_norm}
+    return scalars | {f"loss/{k}": v for k, v in info.losses.items()}

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
 from discorl import tree
-from discorl.agents.replay import Replay
+from discorl.agents.frames import restack, unstack
+from discorl.agents.replay import Replay, num_trajectories
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
 from tests.builders import assert_bit_equal, random_rollout, rng
@@ -121,3 +126,176 @@ def test_misuse_is_explained() -> None:
         Replay(3).sample(1, rng())
     with pytest.raises(DiscorlError, match="does not fit"):
         Replay(3).add(numbered(1, 2, 3, 4))
+
+
+# --- types and fields of every kind ---------------------------------------------------------------
+
+
+def test_bytes_stay_bytes_and_dicts_stay_dicts() -> None:
+    rollout = random_rollout(4, 3)
+    image = torch.randint(256, (4, 3, 2, 5, 5), generator=rng(), dtype=torch.uint8)
+    parts: Any = {"image": image, "place": torch.arange(12).reshape(4, 3)}
+    rollout = replace(rollout, observations=parts)
+    replay = Replay(5)
+    replay.add(rollout)
+    batch: Any = replay.sample(20, rng()).observations
+    assert batch["image"].dtype == torch.uint8
+    assert batch["place"].dtype == torch.int64
+    for column in range(20):
+        source = int(batch["place"][0, column])
+        assert torch.equal(batch["image"][:, column], image[:, source])
+
+
+def test_transitions_are_time_steps() -> None:
+    assert num_trajectories(200_000, 29) == 6897
+    assert num_trajectories(29, 29) == 1
+    assert num_trajectories(30, 29) == 2
+
+
+# --- fresh and replayed ---------------------------------------------------------------------------
+
+
+def test_a_batch_mixes_fresh_and_replayed() -> None:
+    replay = Replay(20)
+    for first in range(0, 40, 4):
+        replay.add(numbered(*range(first, first + 4)))
+        batch = replay.sample(10, rng(first), num_fresh=3).actions[0].tolist()
+        assert len(set(batch[:3])) == 3
+        assert set(batch[:3]) <= set(range(first, first + 4))
+        assert all(max(0, first - 16) <= number < first + 4 for number in batch)
+    rest = replay.sample(1000, rng(), num_fresh=4).actions[0, 4:]
+    shares = torch.bincount(rest, minlength=40)[20:] / len(rest)
+    assert shares.min() > 0.02, "the others are drawn from all"
+
+
+def test_more_fresh_ones_than_the_last_rollout_has() -> None:
+    replay = Replay(8)
+    for first in (0, 2, 4):
+        replay.add(numbered(first, first + 1))
+    assert sorted(replay.sample(4, rng(), num_fresh=4).actions[0].tolist()) == [2, 3, 4, 5]
+    assert sorted(replay.sample(6, rng(), num_fresh=9).actions[0].tolist()) == list(range(6))
+    assert replay.sample(9, rng(), num_fresh=9).actions.shape == (3, 9)
+
+
+def test_every_fresh_one_has_its_turn() -> None:
+    replay = Replay(8)
+    replay.add(numbered(0, 1, 2, 3))
+    seen = {int(replay.sample(1, rng(i), num_fresh=1).actions[0, 0]) for i in range(50)}
+    assert seen == {0, 1, 2, 3}
+
+
+# --- stacked frames -------------------------------------------------------------------------------
+
+
+def stacked_rollout(
+    num_stacked: int, starts: list[tuple[int, int]], repeats: bool, channels: int = 1
+) -> Rollout:
+    """Frames that are all different, in stacks that begin anew at ``starts`` (t, b)."""
+    num_steps, batch = 9, 3
+    rollout = random_rollout(num_steps, batch)
+    frame = torch.randint(1, 256, (num_steps + 5, batch, channels, 4, 4), generator=rng())
+    frame = frame.to(torch.uint8)
+    stack = torch.zeros(batch, num_stacked, channels, 4, 4, dtype=torch.uint8)
+    stacks = []
+    for t in range(-5, num_steps):  # the first stack has a history of its own
+        stack = torch.cat([stack[:, 1:], frame[t].unsqueeze(1)], 1)
+        for b in range(batch):
+            if (t, b) in starts:
+                stack[b, :-1] = stack[b, -1:] if repeats else 0
+        stacks.append(stack.flatten(1, 2))
+    return replace(rollout, observations=torch.stack(stacks[5:]))
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("num_stacked, channels", [(2, 1), (4, 1), (4, 3), (12, 2)])
+@pytest.mark.parametrize(
+    "starts",
+    [[], [(0, 0)], [(3, 1), (8, 2)], [(2, 0), (3, 0), (4, 1), (7, 0)], [(-2, 0), (1, 0)]],
+    ids=str,
+)
+def test_stacks_come_back_as_they_were(
+    starts: list[tuple[int, int]], num_stacked: int, channels: int, repeats: bool
+) -> None:
+    rollout = stacked_rollout(num_stacked, starts, repeats, channels)
+    frames = unstack(rollout.observations, num_stacked)
+    assert frames.frames.shape == (9 + num_stacked - 1, 3, channels, 4, 4)
+    assert_bit_equal(restack(frames, num_stacked), rollout.observations)
+
+    replay = Replay(3, frame_stack=num_stacked)
+    replay.add(rollout)
+    batch = replay.sample(10, rng())
+    assert batch.observations.dtype == torch.uint8
+    for column in range(10):
+        same = (batch.rewards[:, column : column + 1] == rollout.rewards).all(0)
+        source = int(same.nonzero()[0])
+        assert torch.equal(batch.observations[:, column], rollout.observations[:, source])
+
+
+def test_frames_that_are_black_or_equal_come_back_too() -> None:
+    """Where several explanations of a stack fit, any of them gives the stack."""
+    rollout = stacked_rollout(4, [(3, 1)], repeats=False)
+    for value in (0, 7):
+        observations = torch.full_like(rollout.observations, value)
+        observations[6:, 1] = rollout.observations[6:, 1]
+        observations[6, 1, :3] = value
+        observations[7, 1, :2] = value
+        observations[7, 1, 2] = observations[6, 1, 3]
+        observations[8, 1, :3] = observations[7, 1, 1:]
+        assert_bit_equal(restack(unstack(observations, 4), 4), observations)
+
+
+def test_what_is_no_stack_is_refused() -> None:
+    noise = torch.rand(5, 2, 4, 3, 3, generator=rng())
+    with pytest.raises(DiscorlError, match="set frame_stack to 1"):
+        unstack(noise, 4)
+    with pytest.raises(DiscorlError, match="not stacks of 3 frames"):
+        unstack(noise, 3)
+    parts: Any = {"a": noise}
+    with pytest.raises(DiscorlError, match="set it to 1"):
+        Replay(4, frame_stack=2).add(replace(random_rollout(5, 2), observations=parts))
+    with pytest.raises(DiscorlError, match="at least 1"):
+        Replay(4, frame_stack=0)
+
+
+def test_atari_in_little_memory() -> None:
+    """200,000 transitions of 84x84x4 with all 18 actions; counted from shapes."""
+    rollout = random_rollout(29, 1, 18, (1,))
+    frames = torch.zeros(29, 1, 4, 84, 84, dtype=torch.uint8)
+    replay = Replay(num_trajectories(200_000, 29), frame_stack=4)
+    assert replay.capacity * 29 >= 200_000
+    size = replay.num_bytes_for(replace(rollout, observations=frames))
+    assert 1.5e9 < size < 1.6e9
+
+    small = Replay(10, frame_stack=4)
+    small.add(replace(rollout, observations=frames))
+    assert small.num_bytes == small.num_bytes_for(replace(rollout, observations=frames))
+    assert small.num_bytes == size * 10 // replay.capacity
+
+
+def test_a_replay_that_does_not_fit_the_memory_is_explained() -> None:
+    with pytest.raises(DiscorlError, match=r"no memory.*GB.*lower replay_capacity"):
+        Replay(10**14).add(random_rollout())
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP"])
+def test_stacks_of_the_real_atari_come_back(mode: str) -> None:
+    """Frames of ale-py's vector environment, ends of episodes included."""
+    pytest.importorskip("ale_py", reason="needs ale-py: pip install ale-py")
+    from ale_py.vector_env import AtariVectorEnv  # pyright: ignore[reportMissingImports]
+    from gymnasium.vector import AutoresetMode
+
+    env = AtariVectorEnv(
+        "breakout", 2, autoreset_mode=AutoresetMode[mode], img_height=20, img_width=20
+    )
+    generator, seen, starts = rng(), [env.reset(seed=0)[0]], 0
+    for _ in range(300):
+        actions = torch.randint(4, (2,), generator=generator).numpy()
+        seen.append(env.step(actions)[0])
+        if len(seen) == 29:
+            observations = torch.as_tensor(np.stack(seen))
+            frames = unstack(observations, 4)
+            starts += int((frames.starts != 0).sum())
+            assert_bit_equal(restack(frames, 4), observations)
+            seen = []
+    env.close()
+    assert starts > 1

@@ -256,17 +256,27 @@ def test_episode_starts_count_when_asked_to() -> None:
 
 
 def test_mean_over_processes_is_asked_of_gradients_and_statistics() -> None:
-    """``across`` is where processes meet: halving there halves the gradient and the moments."""
+    """``across`` is where processes meet; here it halves either the scalars or the rest."""
     rule = ActorCritic(value_head=SMALL_VALUE)
     agent = small_agent(rule, optimiser=ascent)
     state, rollout = double(living_state(agent)), double(random_rollout())
-    alone, _ = update_agent(agent, {}, state, rollout)
-    halved, _ = update_agent(agent, {}, state, rollout, across=lambda x: x / 2)
+    alone, info = update_agent(agent, {}, state, rollout)
+
+    halved, _ = update_agent(agent, {}, state, rollout, across=lambda x: x / 2 if x.ndim else x)
+    for name, p in state.params.items():
+        torch.testing.assert_close(halved.params[name] - p, (alone.params[name] - p) / 2)
+
+    halved, half_info = update_agent(
+        agent, {}, state, rollout, across=lambda x: x if x.ndim else x / 2
+    )
     torch.testing.assert_close(
         halved.rule.advantage_moments.mean, alone.rule.advantage_moments.mean / 2
     )
+    # Half as many steps count on average, so each weighs twice.
     for name, p in state.params.items():
-        torch.testing.assert_close(halved.params[name] - p, (alone.params[name] - p) / 2)
+        torch.testing.assert_close(halved.params[name] - p, (alone.params[name] - p) * 2)
+    torch.testing.assert_close(half_info.loss, info.loss)
+    torch.testing.assert_close(half_info.losses["value"], info.losses["value"] / 2)
 
 
 # --- the meta-gradient ---------------------------------------------------------------------------

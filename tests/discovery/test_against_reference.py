@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from discorl.discovery.unroll import meta_gradient
 from discorl.rules.format import reference_name
 from tests.builders import GOLDEN, double
-from tests.golden_replay import agent_name, group, load, meta_gradient_inputs
+from tests.golden_replay import agent_name, group, load, meta_gradient_inputs, through
 
 TOLERANCE = 1e-9  # relative to the largest entry of each array
 
@@ -21,7 +20,7 @@ def relative_error(got: torch.Tensor, want: np.ndarray) -> float:
 def test_equals_the_reference_in_float64() -> None:
     window, inputs, _ = meta_gradient_inputs(load(GOLDEN / "meta_gradient_small.npz"))
     want = load(GOLDEN / "float64" / "meta_gradient_small.npz")
-    result = meta_gradient(window, *double(inputs), mode="plain")
+    result = through(window, double(inputs), "plain")
 
     assert relative_error(result.loss, want["meta_loss"]) < TOLERANCE
     for name, array in group(want, "params_final").items():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
+from discorl import tree
 from discorl.agents.agent import adam_clip
 from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet, delay_rewards
 from discorl.discovery.objective import ObjectiveWeights
-from discorl.discovery.unroll import Window, meta_gradient
+from discorl.discovery.unroll import Window
 from discorl.nets.torsos import MLPTorso
 from tests.builders import (
     assert_bit_equal,
@@ -22,6 +24,7 @@ from tests.builders import (
     small_agent,
     small_disco,
 )
+from tests.golden_replay import through
 
 
 def inputs(num_updates: int) -> tuple[Window, tuple[Any, ...]]:
@@ -39,8 +42,8 @@ def inputs(num_updates: int) -> tuple[Window, tuple[Any, ...]]:
 @pytest.mark.parametrize("num_updates", [1, 2, 5])
 def test_memory_modes_agree(num_updates: int) -> None:
     window, args = inputs(num_updates)
-    plain = meta_gradient(window, *args, mode="plain")
-    recomputed = meta_gradient(window, *args, mode="recompute")
+    plain = through(window, args, "plain")
+    recomputed = through(window, args, "recompute")
     assert_bit_equal(plain.state, recomputed.state)
     assert_bit_equal(plain.value_state, recomputed.value_state)
     for name, want in plain.gradient.items():
@@ -50,26 +53,41 @@ def test_memory_modes_agree(num_updates: int) -> None:
 
 def test_memory_modes_agree_to_the_last_digits_in_float64() -> None:
     window, args = inputs(3)
-    plain = meta_gradient(window, *double(args), mode="plain")
-    recomputed = meta_gradient(window, *double(args), mode="recompute")
+    plain = through(window, double(args), "plain")
+    recomputed = through(window, double(args), "recompute")
     for name, want in plain.gradient.items():
         torch.testing.assert_close(recomputed.gradient[name], want, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["plain", "recompute"])
+def test_agents_side_by_side_get_the_gradients_they_get_alone(mode: Any) -> None:
+    window, first = inputs(2)
+    second = (*first[:1], window.agent.init_state(rng(7)), *first[2:3])
+    second = (*second, [random_rollout(seed=20 + i) for i in range(2)], random_rollout(9, seed=98))
+    both = tree.map(lambda *xs: torch.stack(xs), double(first), double(second))
+    together = through(dataclasses.replace(window, each=tree.vmap), both, mode)
+    for i, args in enumerate((first, second)):
+        alone = through(window, double(args), mode)
+        got = (together.gradient, together.state, together.value_state, together.loss)
+        want = (alone.gradient, alone.state, alone.value_state, alone.loss)
+        for a, b in zip(tree.leaves(tree.index(got, i)), tree.leaves(want), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["plain", "recompute"])
 def test_inputs_are_not_changed(mode: Any) -> None:
     window, args = inputs(2)
     before = clone(args)
-    meta_gradient(window, *args, mode=mode)
+    through(window, args, mode)
     assert_bit_equal(before, args)
 
 
 def test_lifetime_lstm_has_no_part_in_a_single_update() -> None:
     window, args = inputs(1)
-    gradient = meta_gradient(window, *args, mode="plain").gradient
+    gradient = through(window, args, "plain").gradient
     assert bool((gradient["lifetime_rnn.gates.weight"] == 0).all())
     window, args = inputs(2)
-    gradient = meta_gradient(window, *args, mode="plain").gradient
+    gradient = through(window, args, "plain").gradient
     assert bool((gradient["lifetime_rnn.gates.weight"] != 0).any())
 
 

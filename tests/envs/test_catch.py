@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from discorl.envs.catch import Catch, CatchState
+from discorl import tree
+from discorl.envs.catch import Catch, CatchSettings, CatchState
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from tests.builders import rng
@@ -15,7 +16,7 @@ LEFT, STAY, RIGHT = 0, 1, 2
 
 
 def state(ball_row: int, ball_column: int, paddle: int) -> CatchState:
-    return CatchState(*(torch.tensor([x]) for x in (ball_row, ball_column, paddle)))
+    return CatchState(torch.tensor([ball_row]), torch.tensor([ball_column]), torch.tensor([paddle]))
 
 
 def play(env: Catch, now: CatchState, *actions: int):
@@ -148,6 +149,76 @@ def test_steps_are_pure() -> None:
     before = state(1, 0, 1)
     env.step(before, torch.tensor([LEFT]), rng())
     assert before == state(1, 0, 1)
+
+
+def test_settings_of_the_standard_game_change_nothing() -> None:
+    """The general way of stepping plays the same game as the quick one."""
+    env = Catch(200, 5, 4)
+    quick, expected = env.reset(rng())
+    general, _ = env.reset(rng(), env.sample_settings(200, rng()))
+    general = general._replace(ball_column=quick.ball_column)
+    for step in range(4):
+        actions = torch.randint(3, (200,), generator=rng(step))
+        quick, expected = env.step(quick, actions, rng(step))
+        general, shown = env.step(general, actions, rng(step))
+        assert torch.equal(shown.reward, expected.reward)
+        assert torch.equal(shown.discount, expected.discount)
+        if step < 3:
+            assert torch.equal(shown.observation, expected.observation)
+    assert expected.discount.max() == 0
+
+
+def test_small_boards_lie_in_the_corner() -> None:
+    """A 3x2 and a mirrored 2x3 board on one of 3x3, with rewards of their own."""
+    env = Catch(2, (2, 3), (2, 3))
+    settings = CatchSettings(
+        rows=torch.tensor([3, 2]),
+        columns=torch.tensor([2, 3]),
+        paddle=torch.tensor([1, 1]),
+        ball=torch.tensor([0, 2]),
+        caught=torch.tensor([0.5, 2.0]),
+        missed=torch.tensor([-0.5, 0.0]),
+        mirrored=torch.tensor([False, True]),
+    )
+    now, timestep = env.reset(rng(), settings)
+    first = timestep.observation.int().tolist()
+    assert first == [[[1, 0, 0], [0, 0, 0], [0, 1, 0]], [[0, 0, 1], [0, 1, 0], [0, 0, 0]]]
+    now, timestep = env.step(now, torch.tensor([RIGHT, LEFT]), rng())
+    assert timestep.observation[0].int().tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    assert timestep.observation[1].int().tolist() == first[1], "the next episode"
+    assert (timestep.reward.tolist(), timestep.discount.tolist()) == ([0, 2], [1, 0])
+    now, timestep = env.step(now, torch.tensor([RIGHT, RIGHT]), rng())
+    assert (timestep.reward.tolist(), timestep.discount.tolist()) == ([-0.5, 0], [0, 0])
+    assert timestep.observation.int().tolist() == first
+
+
+def test_drawn_boards() -> None:
+    env = Catch(600, (4, 8), (3, 5), caught=(0.5, 1.0), missed=(-1.0, -0.5), shuffle_actions=True)
+    settings = env.sample_settings(600, rng())
+    assert settings.rows.unique().tolist() == [4, 5, 6, 7, 8]
+    assert settings.columns.unique().tolist() == [3, 4, 5]
+    assert torch.equal(settings.paddle, settings.columns // 2)
+    assert settings.caught.min() >= 0.5 and settings.missed.max() <= -0.5
+    assert 250 < settings.mirrored.sum() < 350
+    now, timestep = env.reset(rng(), settings)
+    assert (now.ball_column < settings.columns).all()
+    for step in range(7):  # following the ball always catches it, however short the fall
+        shift = (now.ball_column - now.paddle).sign()
+        actions = 1 + torch.where(settings.mirrored, -shift, shift)
+        now, timestep = env.step(now, actions, rng(step))
+        assert torch.equal(timestep.reward, settings.caught * (1 - timestep.discount))
+
+
+def test_starts_can_be_part_of_the_task() -> None:
+    env = Catch(5, 4, 6, fixed_starts=True)
+    settings = env.sample_settings(300, rng())
+    assert settings.ball.unique().tolist() == settings.paddle.unique().tolist() == [*range(6)]
+    now, timestep = env.reset(rng(), settings := tree.index(settings, slice(5)))
+    for step in range(3):
+        now, timestep = env.step(now, torch.full((5,), STAY), rng(step))
+    assert timestep.discount.max() == 0
+    assert torch.equal(now.ball_column, settings.ball)
+    assert torch.equal(now.paddle, settings.paddle)
 
 
 def test_impossible_boards_are_refused() -> None:

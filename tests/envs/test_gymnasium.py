@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+import importlib.util
+import os
+import signal
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from discorl.envs.gymnasium import GymnasiumEnv
+from discorl.envs.catch import Catch
+from discorl.envs.gymnasium import GymnasiumEnv, as_env, gymnasium_env, make_vector
+from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, EnvFailure
 from tests.builders import rng
+from tests.envs.gym_examples import Corridor, Faulty, Sampler
 
 
 def test_cartpole_equals_gymnasium_itself() -> None:
@@ -36,44 +46,347 @@ def test_cartpole_equals_gymnasium_itself() -> None:
     assert timestep.discount.item() == 1
 
 
-def test_a_seed_is_a_trajectory() -> None:
-    def run(seed: int) -> torch.Tensor:
-        env = GymnasiumEnv("CartPole-v1", 3)
-        state, timestep = env.reset(rng(seed))
-        seen = [timestep.observation]
-        for t in range(40):
-            state, timestep = env.step(state, torch.tensor([t % 2, 1, 0]), rng())
-            seen.append(timestep.observation)
-        return torch.stack(seen)
+def trajectory(seed: int, **options: Any) -> torch.Tensor:
+    env = gymnasium_env("CartPole-v1", 3, options=EnvConfig(**options))
+    state, timestep = env.reset(rng(seed))
+    seen = [timestep.observation]
+    for t in range(40):
+        state, timestep = env.step(state, torch.tensor([t % 2, 1, 0]), rng())
+        seen.append(timestep.observation)
+    env.close()
+    return torch.stack(seen)
 
-    first = run(1)
+
+def test_a_seed_is_a_trajectory() -> None:
+    first = trajectory(1)
     assert first.dtype == torch.float32
-    assert torch.equal(first, run(1))
-    assert not torch.equal(first, run(2))
+    assert torch.equal(first, trajectory(1))
+    assert not torch.equal(first, trajectory(2))
     assert not torch.equal(first[0, 0], first[0, 1]), "copies differ from each other"
 
 
-def test_truncation_ends_an_episode() -> None:
-    env = GymnasiumEnv("MountainCar-v0", 1)
+@pytest.mark.parametrize("autoreset", ["same-step", "next-step"])
+def test_workers_of_either_kind_show_the_same(autoreset: str) -> None:
+    sync = trajectory(1, autoreset=autoreset)
+    assert torch.equal(sync, trajectory(1, workers="async", autoreset=autoreset))
+
+
+def test_a_time_limit_ends_an_episode_and_shows_where() -> None:
+    env = gymnasium_env("MountainCar-v0", 1)
     state, timestep = env.reset(rng())
-    discounts = []
+    seen = []
     for _ in range(201):
         state, timestep = env.step(state, torch.tensor([1]), rng())
-        discounts.append(timestep.discount.item())
-    assert discounts == [1.0] * 199 + [0.0] + [1.0]
+        seen.append(timestep)
+    assert [x.discount.item() for x in seen] == [1.0] * 199 + [0.0] + [1.0]
+    assert [i for i, x in enumerate(seen) if x.truncated is not None] == [199]
+    last = seen[199].final_observation
+    # The car cannot jump: the last state is next to the one before, and the next start is not.
+    assert (last - seen[198].observation).abs().max() < 0.01
+    assert not torch.equal(last, seen[199].observation)
+
+
+# --- both ways of resetting, and none ------------------------------------------------------------
+
+
+def play(env: GymnasiumEnv, *actions: int) -> list[tuple]:
+    """(place, time, reward, discount, dead) of the first copy, at the start and after actions."""
+    state, now = env.reset(rng())
+    seen = []
+    for action in (*actions, 0):
+        place, time, _ = (10 * now.observation[0]).round().int().tolist()
+        dead = None if now.is_dead is None else bool(now.is_dead[0])
+        seen.append((place, time, round(now.reward[0].item(), 3), now.discount[0].item(), dead))
+        state, now = env.step(state, torch.full((env.num_envs,), action), rng())
+    return seen
+
+
+def corridors(mode: AutoresetMode, **kwargs: Any) -> GymnasiumEnv:
+    return GymnasiumEnv(make_vector([lambda: Corridor(**kwargs)] * 2, "sync", mode))
+
+
+def test_resetting_in_the_same_step() -> None:
+    assert play(corridors(AutoresetMode.SAME_STEP, length=2), 1, 1, 0) == [
+        (0, 0, 0.0, 1.0, None),
+        (1, 1, 1.1, 1.0, None),
+        (0, 0, 2.1, 0.0, None),
+        (0, 1, 0.0, 1.0, None),
+    ]
+
+
+def test_resetting_in_the_next_step() -> None:
+    """One time step more: its action (a 1) changes nothing, and it has no reward."""
+    assert play(corridors(AutoresetMode.NEXT_STEP, length=2), 1, 1, 1, 0) == [
+        (0, 0, 0.0, 1.0, False),
+        (1, 1, 1.1, 1.0, False),
+        (2, 2, 2.1, 0.0, True),
+        (0, 0, 0.0, 0.0, False),
+        (0, 1, 0.0, 1.0, False),
+    ]
+
+
+def test_without_autoreset_it_is_the_same_step() -> None:
+    same, none = (
+        play(corridors(mode, length=2), 1, 1, 0, 1, 1, 1)
+        for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
+    )
+    assert same == none
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_mode_shows_the_state_that_was_cut_off(mode: AutoresetMode) -> None:
+    env = corridors(mode, length=9, limit=3)
+    state, now = env.reset(rng())
+    for action in (1, 0, 1):
+        assert now.truncated is None
+        state, now = env.step(state, torch.tensor([action, 1 - action]), rng())
+    assert now.truncated is not None
+    assert now.truncated.tolist() == [True, True]
+    torch.testing.assert_close(
+        now.final_observation, torch.tensor([[0.2, 0.3, 0.1], [0.1, 0.3, 0.1]])
+    )
+    assert now.discount.tolist() == [0, 0]
+
+
+def test_reaching_the_end_at_the_time_limit_is_an_end() -> None:
+    env = corridors(AutoresetMode.SAME_STEP, length=2, limit=2)
+    state, _ = env.reset(rng())
+    state, _ = env.step(state, torch.tensor([1, 0]), rng())
+    _, now = env.step(state, torch.tensor([1, 1]), rng())
+    assert now.truncated is not None
+    assert now.truncated.tolist() == [False, True]
+    assert now.final_observation is not None
+    torch.testing.assert_close(now.final_observation[1], torch.tensor([0.1, 0.2, 0.1]))
+
+
+def test_episodes_that_end_at_different_times() -> None:
+    env = corridors(AutoresetMode.NEXT_STEP, length=2)
+    state, now = env.reset(rng())
+    rows = []
+    for actions in ([1, 0], [1, 1], [0, 1], [1, 0]):
+        state, now = env.step(state, torch.tensor(actions), rng())
+        assert now.is_dead is not None
+        rows.append((now.discount.tolist(), now.is_dead.tolist(), now.ended.tolist()))
+    assert rows == [
+        ([1, 1], [False, False], [False, False]),
+        ([0, 1], [True, False], [True, False]),
+        ([0, 0], [False, True], [False, True]),
+        ([1, 0], [False, False], [False, False]),
+    ]
+
+
+class ForgetsFinals(SyncVectorEnv):
+    """Resets in the same step and says nothing of what it cut off."""
+
+    def step(self, actions: Any) -> Any:
+        *rest, _ = super().step(actions)
+        return *rest, {}
+
+
+def test_a_final_observation_that_is_not_shown_is_said_once() -> None:
+    envs = ForgetsFinals([lambda: Corridor(9, limit=1)], autoreset_mode="SameStep")
+    env = GymnasiumEnv(envs, name="it")
+    state, _ = env.reset(rng())
+    with pytest.warns(UserWarning, match="it does not show the last observation"):
+        state, now = env.step(state, torch.tensor([0]), rng())
+    assert now.final_observation is None
+    env.step(state, torch.tensor([0]), rng())
+
+
+def test_how_it_resets_must_be_known() -> None:
+    envs = SyncVectorEnv([Corridor])
+    envs.metadata = {}
+    with pytest.raises(DiscorlError, match=r"does not say how it resets"):
+        GymnasiumEnv(envs)
+    assert play(GymnasiumEnv(envs, autoreset=AutoresetMode.NEXT_STEP), 1)[0][4] is False
+
+
+# --- rewards and observations --------------------------------------------------------------------
+
+
+def test_rewards_are_scaled_and_clipped_but_not_forgotten() -> None:
+    envs = make_vector([lambda: Corridor(9)])
+    env = GymnasiumEnv(envs, options=EnvConfig(reward_scale=-0.5, reward_clip=1.0))
+    state, now = env.reset(rng())
+    assert now.raw_reward is not None
+    rows = []
+    for _ in range(3):
+        state, now = env.step(state, torch.tensor([1]), rng())
+        assert now.raw_reward is not None
+        rows.append((round(now.raw_reward.item(), 3), round(now.reward.item(), 3)))
+    assert rows == [(1.1, -0.55), (2.1, -1.0), (3.1, -1.0)]
+
+
+def test_normalised_observations() -> None:
+    space = spaces.Dict(
+        {
+            "far": spaces.Box(100, 300, (3,), np.float64),
+            "bytes": spaces.Box(0, 255, (3,), np.uint8),
+            "kind": spaces.Discrete(2),
+        }
+    )
+    options = EnvConfig(normalize_observations=True)
+
+    def env() -> GymnasiumEnv:
+        return GymnasiumEnv(make_vector([lambda: Sampler(space)] * 8), options=options)
+
+    first = env()
+    state, now = first.reset(rng())
+    raw_mean = first.state_dict()["far.mean"]
+    seen = []
+    for _ in range(200):
+        state, now = first.step(state, torch.zeros(8, dtype=torch.long), rng())
+        seen.append(now.observation["far"])
+    late = torch.stack(seen[100:]).flatten(0, 1)
+    assert late.dtype == torch.float32
+    torch.testing.assert_close(late.mean(0), torch.zeros(3), atol=0.15, rtol=0)
+    torch.testing.assert_close(late.std(0), torch.ones(3), atol=0.15, rtol=0)
+    assert now.observation["bytes"].dtype == torch.uint8
+    assert set(now.observation["kind"].unique().tolist()) <= {0.0, 1.0}
+
+    saved = first.state_dict()
+    assert set(saved) == {"far.count", "far.mean", "far.variance"}
+    # Each of 201 observations of 8 copies once; the last ones of episodes are not counted.
+    assert saved["far.count"].item() == 201 * 8
+    assert (raw_mean - saved["far.mean"]).abs().max() > 0
+    torch.testing.assert_close(saved["far.mean"], torch.full((3,), 200.0).double(), atol=6, rtol=0)
+    second = env()
+    second.load_state_dict(saved)
+    second.normaliser.frozen = True
+    second.reset(rng())
+    for name, x in second.state_dict().items():
+        assert torch.equal(x, saved[name])
+    with pytest.raises(DiscorlError, match="not for these observations"):
+        second.load_state_dict({"far.mean": saved["far.mean"]})
+
+
+def test_by_default_observations_are_as_they_are() -> None:
+    assert corridors(AutoresetMode.SAME_STEP).state_dict() == {}
+
+
+# --- what users bring ----------------------------------------------------------------------------
+
+
+def test_factories_vectors_and_our_own() -> None:
+    assert as_env(Corridor, 3).num_envs == 3
+    assert as_env(SyncVectorEnv([Corridor] * 2), 3).num_envs == 2
+    catch = Catch(4)
+    assert as_env(catch, 3) is catch
+    for source, words in (
+        (Corridor(), "several copies.*lambda"),
+        (3, "env is a int"),
+        (lambda: "x", "environment 0 made a str"),
+        (lambda: 1 / 0, "environment 0 could not be made: ZeroDivisionError"),
+    ):
+        with pytest.raises(DiscorlError, match=words):
+            as_env(source, 2)
+
+
+def test_only_what_was_made_here_is_closed_here() -> None:
+    theirs = SyncVectorEnv([Corridor])
+    env = as_env(theirs, 1)
+    assert isinstance(env, GymnasiumEnv)
+    env.close()
+    assert not theirs.closed
 
 
 @pytest.mark.parametrize(
     "env_id, words",
     [
-        ("Pendulum-v1", "actions of kind Box.*Discrete"),
-        ("Blackjack-v1", "observations of kind Tuple.*Box"),
-        ("NoSuchEnv-v0", "NoSuchEnv"),
-        ("no_such_module:Env-v0", "no_such_module"),
+        ("CartPol-v1", "knows no environment 'CartPol-v1'; did you mean CartPole-v1"),
+        ("cartpole-v1", "did you mean CartPole-v1"),
+        ("Zzzz-v0", r"gym:MODULE:ID"),
+        ("Taxi-v3", "Taxi-v4"),
+        ("no_such_module:Env-v0", "package 'no_such_module', which is not installed"),
         ("", "cannot make"),
     ],
 )
-def test_what_does_not_fit_is_explained(env_id: str, words: str) -> None:
+@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+def test_ids_that_do_not_exist_are_explained(env_id: str, words: str) -> None:
     with pytest.raises(DiscorlError, match=words) as caught:
-        GymnasiumEnv(env_id, 1)
+        gymnasium_env(env_id, 1)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("mujoco")), reason="MuJoCo is installed")
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(DiscorlError, match=r"'Ant-v5' needs a package .*pip install") as caught:
+        gymnasium_env("Ant-v5", 1)
+    assert "\n" not in str(caught.value)
+
+
+# --- failures in the middle of a run -------------------------------------------------------------
+
+
+def go_on(env: GymnasiumEnv, state: Any, num_steps: int) -> Any:
+    for _ in range(num_steps):
+        state, _ = env.step(state, torch.ones(env.num_envs, dtype=torch.long), rng())
+    return state
+
+
+@pytest.mark.parametrize("workers", ["sync", "async"])
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("raise", "environment 2 failed to step: ZeroDivisionError: the wheels came off"),
+        ("shape", r"environment 2 showed an observation of shape \(2,\), .* promises \(3,\)"),
+        ("nan", r"environment 2 sent rewards that are NaN or infinite \(nan\)"),
+    ],
+)
+def test_faults_name_the_environment(fault: str, words: str, workers: Any) -> None:
+    faults = [None, None, fault, None]
+    envs = make_vector([lambda f=f: Faulty(f) for f in faults], workers)
+    env = GymnasiumEnv(envs, owned=True)
+    state = go_on(env, env.reset(rng())[0], 4)
+    with pytest.raises(EnvFailure, match=words) as caught:
+        go_on(env, state, 1)
+    assert "\n" not in str(caught.value)
+    env.close()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_process_that_dies_is_named(ours: bool) -> None:
+    factories = [lambda f=f: Faulty(f) for f in (None, "die")]
+    envs = make_vector(factories, "async") if ours else gymnasium.vector.AsyncVectorEnv(factories)
+    env = GymnasiumEnv(envs, owned=True, name="it")
+    state, _ = env.reset(rng())
+    with pytest.raises(EnvFailure, match=r"environment 1 died .*code -9.* while it was in step"):
+        go_on(env, state, 5)
+    env.close()
+
+
+def test_a_process_that_is_killed_between_steps_is_named() -> None:
+    envs = make_vector([Corridor] * 2, "async")
+    env = GymnasiumEnv(envs, owned=True)
+    state, _ = env.reset(rng())
+    process = envs.processes[0]  # pyright: ignore[reportAttributeAccessIssue]
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with pytest.raises(EnvFailure, match="environment 0 died"):
+        go_on(env, state, 1)
+    env.close()
+
+
+def test_a_ready_vector_that_fails_is_named() -> None:
+    """Nothing watches each copy there; what a batch can tell is told."""
+    for fault, words in (
+        ("raise", "it failed to step: ZeroDivisionError: the wheels came off"),
+        ("shape", "it failed to step: ValueError"),
+    ):
+        envs = SyncVectorEnv([lambda: Faulty(None), lambda f=fault: Faulty(f)])
+        env = GymnasiumEnv(envs, name="it")
+        state, _ = env.reset(rng())
+        with pytest.raises(EnvFailure, match=words):
+            go_on(env, state, 5)
+
+
+def test_impossible_settings_are_refused() -> None:
+    for make, words in (
+        (lambda: EnvConfig(action_bins=1), "action_bins"),
+        (lambda: EnvConfig(reward_scale=0.0), "reward_scale"),
+        (lambda: EnvConfig(reward_clip=-1.0), "reward_clip"),
+    ):
+        with pytest.raises(DiscorlError, match=words):
+            make()
+    with pytest.raises(DiscorlError, match="num_envs"):
+        gymnasium_env("CartPole-v1", 0)

@@ -122,3 +122,81 @@ def test_vmap_over_stacked_parameters() -> None:
     none = torch.zeros(5, 2, dtype=torch.bool)
     one_by_one = torch.stack([lstm.unroll_backward(x, none) for lstm in lstms])
     torch.testing.assert_close(together, one_by_one)
+
+
+# --- forward in time ------------------------------------------------------------------------------
+
+
+def test_unroll_is_the_cell_run_step_by_step() -> None:
+    """It starts from zeros at every reset, also at one on the first step."""
+    lstm = randomised(LSTM(3, 4))
+    cell = torch_cell(lstm)
+    x = normal(6, 2, 3)
+    reset = torch.zeros(6, 2, dtype=torch.bool)
+    reset[3, 0] = reset[0, 1] = reset[5, 1] = True
+    start = LSTMState(normal(2, 4, seed=1), normal(2, 4, seed=2))
+    expected = torch.zeros(6, 2, 4, dtype=torch.float64)
+    last = torch.zeros(2, 4, dtype=torch.float64)
+    for b in range(2):
+        state = (start.hidden[b].unsqueeze(0), start.cell[b].unsqueeze(0))
+        for t in range(6):
+            if reset[t, b]:
+                state = (torch.zeros(1, 4).double(), torch.zeros(1, 4).double())
+            state = cell(x[t, b].unsqueeze(0), state)
+            expected[t, b] = state[0].detach()
+        last[b] = state[1].detach()
+    hidden, final = lstm.unroll(x, reset, start)
+    torch.testing.assert_close(hidden, expected)
+    torch.testing.assert_close(final.hidden, expected[-1])
+    torch.testing.assert_close(final.cell, last)
+
+
+def test_unroll_in_two_pieces_is_the_whole() -> None:
+    lstm = randomised(LSTM(3, 4))
+    x, start = normal(6, 2, 3), LSTMState(normal(2, 4, seed=1), normal(2, 4, seed=2))
+    reset = torch.rand(6, 2, generator=rng()) < 0.3
+    whole, _ = lstm.unroll(x, reset, start)
+    first, middle = lstm.unroll(x[:4], reset[:4], start)
+    second, _ = lstm.unroll(x[4:], reset[4:], middle)
+    torch.testing.assert_close(torch.cat([first, second]), whole)
+
+
+def test_unroll_remembers_nothing_from_before_a_reset() -> None:
+    lstm = randomised(LSTM(3, 4))
+    x = normal(5, 1, 3).requires_grad_()
+    reset = torch.tensor([[False], [False], [True], [False], [False]])
+    out, _ = lstm.unroll(x, reset, lstm.zero_state(1))
+    (grad,) = torch.autograd.grad(out[3].sum(), x)
+    assert grad.abs().sum((1, 2)).gt(0).tolist() == [False, False, True, True, False]
+
+
+def test_unroll_double_backward_and_vmap() -> None:
+    lstm = randomised(LSTM(2, 2))
+    reset = torch.tensor([[False], [True], [False]])
+
+    class Unroll(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = lstm
+
+        def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:
+            return self.lstm.unroll(x, reset, LSTMState(hidden, cell))[0]
+
+    net = Unroll()
+    names = [k for k, _ in net.named_parameters()]
+
+    def f(x: Tensor, hidden: Tensor, cell: Tensor, *leaves: Tensor) -> Tensor:
+        named = dict(zip(names, leaves, strict=True))
+        return functional_call(net, named, (x, hidden, cell))
+
+    inputs = [normal(3, 1, 2), normal(1, 2, seed=1), normal(1, 2, seed=2)]
+    inputs += [p.detach().clone() for p in lstm.parameters()]
+    inputs = [x.requires_grad_() for x in inputs]
+    assert torch.autograd.gradcheck(f, inputs)
+    assert torch.autograd.gradgradcheck(f, inputs)
+
+    x, hidden, cell, *leaves = (x.detach() for x in inputs)
+    stacked = [torch.stack([p, 2 * p]) for p in leaves]
+    together = torch.vmap(f, in_dims=(None, None, None, 0, 0))(x, hidden, cell, *stacked)
+    apart = torch.stack([f(x, hidden, cell, *(p[i] for p in stacked)) for i in range(2)])
+    torch.testing.assert_close(together, apart)

@@ -1,0 +1,74 @@
+"""Stacks of frames stored once: consecutive stacks share all but one frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl import tree
+from discorl.errors import DiscorlError
+
+GOES_ON, FROM_ZEROS, FROM_REPEATS = range(3)
+
+
+@tree.register
+@dataclass(frozen=True)
+class Frames:
+    """The frames of stacked observations, and where a stack does not go on from the one before.
+
+    At such a start (the first of an episode) older frames are zeros or repeats of the first one.
+    """
+
+    frames: Tensor  # [T + k - 1, B, C, ...]
+    starts: Tensor  # [T, B], uint8
+
+
+def unstack(observations: Tensor, num_stacked: int) -> Frames:
+    """Single frames of stacks [T, B, k * C, ...], whose oldest frame comes first."""
+    if observations.dim() < 3 or observations.shape[2] % num_stacked:
+        raise DiscorlError(
+            f"observations of shape {tuple(observations.shape[2:])} are not stacks of "
+            f"{num_stacked} frames: set frame_stack to 1 or to the environment's number"
+        )
+    stacks = observations.unflatten(2, (num_stacked, -1))  # [T, B, k, C, ...]
+    older, newest = stacks[:, :, :-1], stacks[:, :, -1]
+
+    goes_on = (older[1:] == stacks[:-1, :, 1:]).flatten(2).all(-1)
+    starts = torch.full(observations.shape[:2], GOES_ON, dtype=torch.uint8, device=older.device)
+    # All frames of the first stack are kept, so it needs no explanation; few others do.
+    for t, b in (~goes_on).nonzero().tolist():
+        starts[t + 1, b] = _kind_of_start(stacks[t + 1, b])
+    frames = torch.cat([older[0].transpose(0, 1), newest])
+    return Frames(frames, starts)
+
+
+def _kind_of_start(stack: Tensor) -> int:
+    """How a stack [k, C, ...] that does not go on from another was filled."""
+    older, newest = stack[:-1], stack[-1:]
+    if not bool(older.any()):
+        return FROM_ZEROS
+    if bool((older == newest).all()):
+        return FROM_REPEATS
+    raise DiscorlError(
+        f"observations are not stacks of the last {len(stack)} frames that begin with zeros or "
+        "repeats: set frame_stack to 1 to keep them whole"
+    )
+
+
+def restack(kept: Frames, num_stacked: int) -> Tensor:
+    """What ``unstack`` was given. [T, B, k * C, ...]"""
+    num_steps, batch = kept.starts.shape
+    device = kept.starts.device
+    time = torch.arange(num_steps, device=device).unsqueeze(1)
+    is_start = kept.starts != GOES_ON
+    last_start = torch.where(is_start, time, -num_stacked).cummax(0).values  # [T, B]
+    wanted = time.unsqueeze(2) + torch.arange(num_stacked, device=device)  # [T, 1, k]
+    first = (last_start + num_stacked - 1).unsqueeze(2)  # the newest frame of the last start
+    columns = torch.arange(batch, device=device).unsqueeze(1)
+    stacks = kept.frames[torch.maximum(wanted, first), columns]  # [T, B, k, C, ...]
+    from_zeros = kept.starts.gather(0, last_start.clamp(min=0)) == FROM_ZEROS
+    empty = (wanted < first) & from_zeros.unsqueeze(2)
+    stacks.masked_fill_(empty.reshape(*empty.shape, *(1,) * (stacks.dim() - 3)), 0)
+    return stacks.flatten(2, 3)

@@ -1,0 +1,61 @@
+"""Replay for agents that live side by side: each keeps its own last trajectories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl import tree
+from discorl.types import Rollout
+
+
+@tree.register
+@dataclass(frozen=True)
+class PopulationReplay:
+    """Trajectories of each agent in a ring that all agents write at the same place."""
+
+    storage: Rollout  # leaves [P, C, T, ...]
+    next: Tensor  # [], where the next trajectories go
+    size: Tensor  # [P], trajectories that are the agent's own; 0 at its birth
+
+
+def empty_replay(
+    num_agents: int, capacity: int, num_steps: int, observation: Tensor, num_actions: int
+) -> PopulationReplay:
+    """Room for trajectories of agents that see observations like ``observation`` [B, ...]."""
+    device = observation.device
+    lead = (num_agents, capacity, num_steps)
+    zeros = torch.zeros(lead, device=device)
+    storage = Rollout(
+        observations=observation.new_zeros(*lead, *observation.shape[1:]),
+        actions=zeros.long(),
+        rewards=zeros,
+        discounts=zeros,
+        behaviour_logits=torch.zeros(*lead, num_actions, device=device),
+    )
+    size = torch.zeros(num_agents, dtype=torch.long, device=device)
+    return PopulationReplay(storage, torch.zeros((), dtype=torch.long, device=device), size)
+
+
+def store(replay: PopulationReplay, rollout: Rollout) -> PopulationReplay:
+    """Add the trajectories of a rollout, leaves [P, T, E, ...], in place of the oldest."""
+    rows = tree.map(lambda x: x.transpose(1, 2), rollout)
+    capacity, num_new = replay.storage.actions.shape[1], rows.actions.shape[1]
+    places = (replay.next + torch.arange(num_new, device=replay.next.device)) % capacity
+    return PopulationReplay(
+        tree.map(lambda old, new: old.index_copy(1, places, new), replay.storage, rows),
+        (replay.next + num_new) % capacity,
+        (replay.size + num_new).clamp(max=capacity),
+    )
+
+
+def sample_replay(replay: PopulationReplay, num: int, generator: torch.Generator) -> Rollout:
+    """Draw trajectories of each agent, uniformly with replacement. Leaves [P, T, num, ...]"""
+    num_agents, capacity = replay.storage.actions.shape[:2]
+    uniform = torch.rand(num_agents, num, generator=generator, device=generator.device)
+    back = (uniform.to(replay.size.device) * replay.size.unsqueeze(1)).long()
+    places = (replay.next - 1 - back) % capacity
+    agents = torch.arange(num_agents, device=places.device).unsqueeze(1)
+    return tree.map(lambda x: x[agents, places].transpose(1, 2), replay.storage)

@@ -1,0 +1,84 @@
+"""Action spaces as numbered actions, which is what update rules are for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from discorl.errors import DiscorlError
+
+MAX_ACTIONS = 1024
+"""The most combinations that are enumerated: an agent predicts something for each."""
+
+
+@dataclass(frozen=True)
+class ActionMap:
+    """How many actions there are, and what the environment calls them."""
+
+    num_actions: int
+    translate: Callable[[np.ndarray], np.ndarray]
+    """Numbers [B] -> a batch of the environment's own actions."""
+
+
+def action_map(space: gymnasium.Space, who: str, bins: int) -> ActionMap:
+    """Number the actions of a space; the last dimension of several turns fastest."""
+    if isinstance(space, spaces.Discrete):
+        start, dtype = space.start, space.dtype
+        return ActionMap(int(space.n), lambda a: (a + start).astype(dtype))
+    if isinstance(space, spaces.MultiDiscrete):
+        starts = np.ravel(space.start)
+        choices = [np.arange(n) + s for n, s in zip(space.nvec.ravel(), starts, strict=True)]
+        return _enumerate(space, choices, who, "wrap its actions into fewer")
+    if isinstance(space, spaces.MultiBinary):
+        choices = [np.arange(2)] * int(np.prod(space.shape))
+        return _enumerate(space, choices, who, "wrap its actions into fewer")
+    if isinstance(space, spaces.Box):
+        return _enumerate(space, _binned(space, who, bins), who, _fewer_bins(space))
+    raise DiscorlError(
+        f"{who} has actions of kind {type(space).__name__}, but update rules choose among numbered "
+        "ones: supported are Discrete, MultiDiscrete, MultiBinary and Box; wrap it with "
+        "gymnasium.wrappers.TransformAction"
+    )
+
+
+def _binned(space: spaces.Box, who: str, bins: int) -> list[np.ndarray]:
+    if not space.is_bounded():
+        raise DiscorlError(
+            f"{who} has continuous actions without bounds, so there is nothing to divide into "
+            "bins: wrap it with gymnasium.wrappers.RescaleAction or TransformAction"
+        )
+    bounds = zip(space.low.ravel(), space.high.ravel(), strict=True)
+    values = [np.linspace(low, high, bins) for low, high in bounds]
+    if np.issubdtype(space.dtype, np.integer):
+        values = [np.unique(v.round()) for v in values]
+    return values
+
+
+def _fewer_bins(space: spaces.Box) -> str:
+    """What to do about too many combinations."""
+    size = int(np.prod(space.shape))
+    fits = max((b for b in range(2, MAX_ACTIONS + 1) if b**size <= MAX_ACTIONS), default=None)
+    return f"set --action-bins {fits} or less" if fits else "wrap its actions into fewer dimensions"
+
+
+def _enumerate(
+    space: gymnasium.Space, choices: Sequence[np.ndarray], who: str, advice: str
+) -> ActionMap:
+    """All combinations of a choice in each dimension."""
+    num_actions = 1
+    for values in choices:
+        num_actions *= len(values)
+    if num_actions > MAX_ACTIONS:
+        raise DiscorlError(
+            f"{who} has {num_actions} combinations of actions in {len(choices)} dimensions, and "
+            f"no more than {MAX_ACTIONS} are enumerated: {advice}"
+        )
+    assert space.shape is not None
+    table = np.array(list(itertools.product(*choices)), space.dtype)
+    table = table.reshape(num_actions, *space.shape)
+    return ActionMap(num_actions, lambda a: table[a])

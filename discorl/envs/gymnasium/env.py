@@ -1,0 +1,215 @@
+"""A Gymnasium vector environment as an environment on tensors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor
+
+from discorl.envs.gymnasium.actions import action_map
+from discorl.envs.gymnasium.normalise import ObservationNormaliser
+from discorl.envs.gymnasium.spaces import observation_leaves
+from discorl.envs.gymnasium.vector import close_vector, dead_worker, one_line
+from discorl.envs.options import EnvConfig
+from discorl.errors import DiscorlError, EnvFailure
+from discorl.types import EnvSpec, Observation, TimeStep
+
+
+class GymnasiumEnv:
+    """Copies of a Gymnasium environment, with either way of resetting (see ``TimeStep``).
+
+    A vector environment that does not reset itself is reset in the step that ends an episode.
+    The state that steps hand through says which copies are about to waste a step on resetting.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        device: torch.device | str = "cpu",
+        *,
+        name: str = "the environment",
+        options: EnvConfig | None = None,
+        autoreset: AutoresetMode | None = None,
+        owned: bool = False,
+    ) -> None:
+        """``autoreset`` is for vector environments that do not say how they reset themselves;
+        ``owned`` ones are closed with this object."""
+        self._envs = envs
+        self._name = name
+        self._owned = owned
+        self._options = options or EnvConfig()
+        self._autoreset = autoreset or _autoreset_mode(envs, name)
+        self.num_envs = int(envs.num_envs)
+        self.device = torch.device(device)
+
+        layout = self._options.image_layout
+        self._leaves = observation_leaves(envs.single_observation_space, name, layout)
+        self._is_single = not self._leaves[0].path
+        self._actions = action_map(envs.single_action_space, name, self._options.action_bins)
+        specs = {leaf.name: leaf.spec for leaf in self._leaves}
+        single = self._leaves[0].spec if self._is_single else None
+        self.spec = EnvSpec(
+            observation_shape=single.shape if single else (),
+            num_actions=self._actions.num_actions,
+            is_image=single.is_image if single else False,
+            observation_dtype=single.dtype if single else torch.float32,
+            observations=None if single else specs,
+        )
+        vectors = {leaf.name: leaf.shape[0] for leaf in self._leaves if leaf.is_vector}
+        wanted = self._options.normalize_observations
+        self.normaliser = ObservationNormaliser(vectors if wanted else {})
+        self._warned = False
+
+    def reset(self, generator: torch.Generator) -> tuple[np.ndarray | None, TimeStep]:
+        seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
+        shown, _ = self._call("reset", seed=seed)
+        zeros = torch.zeros(self.num_envs, device=self.device)
+        observation, was_dead, is_dead = self._observe(shown), None, None
+        if self._autoreset == AutoresetMode.NEXT_STEP:
+            was_dead = np.zeros(self.num_envs, np.bool_)
+            is_dead = self._tensor(was_dead)
+        raw = zeros if self._changes_rewards else None
+        return was_dead, TimeStep(
+            observation, zeros, torch.ones_like(zeros), is_dead, raw_reward=raw
+        )
+
+    def step(
+        self, state: np.ndarray | None, actions: Tensor, generator: torch.Generator
+    ) -> tuple[np.ndarray | None, TimeStep]:
+        del generator
+        own_actions = self._actions.translate(actions.cpu().numpy())
+        shown, reward, terminated, truncated, info = self._call("step", own_actions)
+        truncated = np.logical_and(truncated, np.logical_not(terminated))
+        ended = np.logical_or(terminated, truncated)
+        if state is not None:  # the step after an end only reset: nothing in it is experience
+            reward = np.where(state, 0, reward)
+            truncated, ended = truncated & ~state, ended & ~state
+
+        observation = self._observe(shown)
+        final = None
+        if truncated.any():
+            final = self._final(observation, info, truncated)
+        if self._autoreset == AutoresetMode.DISABLED and ended.any():
+            shown, _ = self._call("reset", options={"reset_mask": ended})
+            observation = self._observation(self._arrays(shown, self.num_envs))
+
+        starts = ended if state is None else ended | state
+        raw = torch.as_tensor(np.asarray(reward), dtype=torch.float32).to(self.device)
+        timestep = TimeStep(
+            observation,
+            self._learnt_from(raw),
+            self._tensor(1.0 - starts).float(),
+            is_dead=None if state is None else self._tensor(ended),
+            truncated=self._tensor(truncated) if truncated.any() else None,
+            final_observation=final,
+            raw_reward=raw if self._changes_rewards else None,
+        )
+        return None if state is None else ended, timestep
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What an agent needs of this environment besides its parameters; mostly nothing."""
+        return self.normaliser.state_dict()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from what ``state_dict`` returned."""
+        self.normaliser.load_state_dict(state)
+
+    def close(self) -> None:
+        """End the environments, unless somebody else made them."""
+        if self._owned and not self._envs.closed:
+            close_vector(self._envs)
+
+    @property
+    def _changes_rewards(self) -> bool:
+        return self._options.reward_scale != 1 or self._options.reward_clip is not None
+
+    def _learnt_from(self, raw: Tensor) -> Tensor:
+        """The reward that the agent is trained on."""
+        reward = raw * self._options.reward_scale if self._options.reward_scale != 1 else raw
+        clip = self._options.reward_clip
+        return reward if clip is None else reward.clamp(-clip, clip)
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the vector environment; whatever goes wrong there is one line that says where."""
+        try:
+            return getattr(self._envs, method)(*args, **kwargs)
+        except DiscorlError:
+            raise
+        except Exception as e:
+            died = dead_worker(self._envs) if isinstance(e, (EOFError, OSError)) else None
+            if died:
+                raise EnvFailure(f"{died} while {self._name} was in {method}") from None
+            raise EnvFailure(f"{self._name} failed to {method}: {one_line(e)}") from e
+
+    def _observe(self, shown: Any) -> Observation:
+        """The tensors of a batch of observations, counted by the normaliser."""
+        return self._observation(self._arrays(shown, self.num_envs, count=True))
+
+    def _arrays(self, shown: Any, batch: int, *, count: bool = False) -> dict[str, np.ndarray]:
+        arrays = {}
+        for leaf in self._leaves:
+            array = leaf.find(shown)
+            if array.shape[:1] != (batch,) or array.shape[1:] != leaf.shape:
+                leaf.check(array.shape[1:], self._name)
+                raise EnvFailure(f"{self._name} showed {len(array)} observations, not {batch}")
+            array = leaf.convert(array)
+            if count:
+                self.normaliser.observe(leaf.name, array)
+            arrays[leaf.name] = self.normaliser(leaf.name, array)
+        return arrays
+
+    def _observation(self, arrays: dict[str, np.ndarray]) -> Observation:
+        tensors = {name: self._tensor(array) for name, array in arrays.items()}
+        return tensors[""] if self._is_single else tensors
+
+    def _final(
+        self, observation: Observation, info: dict[str, Any], truncated: np.ndarray
+    ) -> Observation | None:
+        """The last observations of the episodes that were cut off; other rows do not matter."""
+        if self._autoreset != AutoresetMode.SAME_STEP:
+            return observation
+        final = info.get("final_obs")
+        if final is None:
+            if not self._warned:
+                warnings.warn(
+                    f"{self._name} does not show the last observation of an episode that is cut "
+                    "off, so time limits count as ends",
+                    stacklevel=2,
+                )
+            self._warned = True
+            return None
+        if not (isinstance(final, np.ndarray) and final.dtype == object):
+            return self._observation(self._arrays(final, self.num_envs))
+        first = final[int(truncated.argmax())]
+        rows = [
+            self._arrays(_batch_of_one(row if cut else first), 1)
+            for row, cut in zip(final, truncated, strict=True)
+        ]
+        return self._observation({k: np.concatenate([r[k] for r in rows]) for k in rows[0]})
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        """A copy: the environment may write its next step into the same array."""
+        return torch.tensor(array).to(self.device)
+
+
+def _batch_of_one(observation: Any) -> Any:
+    if isinstance(observation, dict):
+        return {k: _batch_of_one(x) for k, x in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_batch_of_one(x) for x in observation)
+    return np.asarray(observation)[None]
+
+
+def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:
+    mode = (envs.metadata or {}).get("autoreset_mode")
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise DiscorlError(
+            f"{name} does not say how it resets: set its metadata['autoreset_mode'] to a "
+            "gymnasium.vector.AutoresetMode, or pass GymnasiumEnv(..., autoreset=...)"
+        ) from None

@@ -1,0 +1,154 @@
+"""Observation spaces as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from discorl.errors import DiscorlError, EnvFailure
+from discorl.types import ObservationSpec
+
+MAX_ONE_HOT = 10_000
+"""The largest Discrete observation: each becomes a vector of that length."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation, and the tensor that it becomes."""
+
+    name: str
+    path: tuple[Any, ...]
+    """Keys that lead to it through nested Dicts and Tuples."""
+    shape: tuple[int, ...]
+    """Of the array, without the batch."""
+    spec: ObservationSpec
+    convert: Callable[[np.ndarray], np.ndarray]
+    """A batch of arrays [B, *shape] -> [B, *spec.shape]"""
+    is_vector: bool = False
+    """Whether it holds plain numbers on one axis, which can be normalised."""
+
+    def find(self, observation: Any) -> np.ndarray:
+        """This array in an observation."""
+        for key in self.path:
+            observation = observation[key]
+        return np.asarray(observation)
+
+    def check(self, shape: tuple[int, ...], who: str) -> None:
+        """Raise if an array is not what the space promised."""
+        if shape != self.shape:
+            what = f"observation '{self.name}'" if self.name else "an observation"
+            raise EnvFailure(
+                f"{who} showed {what} of shape {shape}, but its observation space promises "
+                f"{self.shape}: observations must keep their shape; fix the environment, or wrap "
+                "it to pad or resize them"
+            )
+
+
+def observation_leaves(space: gymnasium.Space, who: str, layout: str) -> list[Leaf]:
+    """The arrays of an observation; a single one has the empty path."""
+    return _leaves(space, (), who, layout)
+
+
+def _leaves(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str) -> list[Leaf]:
+    if isinstance(space, spaces.Dict):
+        inner = [((*path, key), part) for key, part in space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        inner = [((*path, i), part) for i, part in enumerate(space.spaces)]
+    else:
+        return [_leaf(space, path, who, layout)]
+    found = [leaf for p, part in inner for leaf in _leaves(part, p, who, layout)]
+    if not found and not path:
+        raise DiscorlError(f"{who} shows nothing: its observation space {space} is empty")
+    return found
+
+
+def _leaf(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str) -> Leaf:
+    name = "/".join(map(str, path))
+    if isinstance(space, spaces.Box):
+        return _box(space, name, path, layout)
+    if isinstance(space, spaces.MultiBinary):
+        shape = tuple(int(n) for n in np.atleast_1d(space.shape))
+        return Leaf(name, path, shape, ObservationSpec(shape), _as_float)
+    if isinstance(space, spaces.Discrete):
+        sizes, starts, shape = np.array([space.n]), np.array([space.start]), ()
+    elif isinstance(space, spaces.MultiDiscrete):
+        sizes, starts, shape = space.nvec.ravel(), np.ravel(space.start), space.nvec.shape
+    else:
+        where = f" at '{name}'" if name else ""
+        raise DiscorlError(
+            f"{who} has observations of kind {type(space).__name__}{where}; supported are Box, "
+            "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them: wrap it with "
+            "gymnasium.wrappers.TransformObservation"
+        )
+    total = int(sizes.sum())
+    if total > MAX_ONE_HOT:
+        raise DiscorlError(
+            f"{who} has a Discrete observation with {total} values, and one-hot vectors go up to "
+            f"{MAX_ONE_HOT}: wrap it with gymnasium.wrappers.TransformObservation"
+        )
+    convert = _one_hot(sizes, starts, who)
+    return Leaf(name, path, tuple(map(int, shape)), ObservationSpec((total,)), convert)
+
+
+def _box(space: spaces.Box, name: str, path: tuple[Any, ...], layout: str) -> Leaf:
+    shape = tuple(int(n) for n in space.shape)
+    is_bytes = space.dtype == np.uint8
+    dtype = torch.uint8 if is_bytes else torch.float32
+    cast = _unchanged if is_bytes else _as_float
+    if len(shape) in (3, 4) or (len(shape) == 2 and is_bytes):
+        to_channels_first = _channels_first(shape, layout)
+        out = to_channels_first(np.empty((1, *shape), np.bool_)).shape[1:]
+        spec = ObservationSpec(out, dtype, is_image=True)
+        return Leaf(name, path, shape, spec, lambda x: to_channels_first(cast(x)))
+    is_vector = len(shape) == 1 and not is_bytes
+    return Leaf(name, path, shape, ObservationSpec(shape, dtype), cast, is_vector)
+
+
+def _channels_first(shape: tuple[int, ...], layout: str) -> Callable[[np.ndarray], np.ndarray]:
+    """From a batch of images, or of stacks of images, to [B, C, H, W].
+
+    Two axes are one channel; of four, the first is a stack, which joins the channels.
+    """
+    if len(shape) == 2:
+        return lambda x: x[:, None]
+    first, last = shape[-3], shape[-1]
+    is_last = layout == "channels-last" or (layout == "auto" and first >= last)
+
+    def arrange(x: np.ndarray) -> np.ndarray:
+        x = np.moveaxis(x, -1, -3) if is_last else x
+        return x.reshape(len(x), -1, *x.shape[-2:])
+
+    return arrange
+
+
+def _one_hot(sizes: np.ndarray, starts: np.ndarray, who: str) -> Callable[[np.ndarray], np.ndarray]:
+    """One-hot vectors of whole numbers, one after the other."""
+    offsets = np.cumsum(sizes) - sizes
+
+    def convert(x: np.ndarray) -> np.ndarray:
+        number = x.reshape(len(x), -1).astype(np.int64) - starts
+        wrong = ((number < 0) | (number >= sizes)).any(1)
+        if wrong.any():
+            raise EnvFailure(
+                f"environment {int(wrong.argmax())} of {who} showed {x[wrong.argmax()]}, which is "
+                "outside of its Discrete observation space; fix the environment"
+            )
+        out = np.zeros((len(x), int(sizes.sum())), np.float32)
+        np.put_along_axis(out, number + offsets, 1, axis=1)
+        return out
+
+    return convert
+
+
+def _as_float(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32)
+
+
+def _unchanged(x: np.ndarray) -> np.ndarray:
+    return x

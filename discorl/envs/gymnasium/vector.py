@@ -1,0 +1,138 @@
+"""Vector environments from factories, whose failures name the environment that failed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal, NoReturn
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
+
+from discorl.envs.gymnasium.spaces import observation_leaves
+from discorl.errors import DiscorlError, EnvFailure
+
+Factory = Callable[[], gymnasium.Env]
+
+
+def make_vector(
+    factories: Sequence[Factory],
+    workers: Literal["sync", "async"] = "sync",
+    autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+) -> VectorEnv:
+    """One vector environment of one copy from each factory."""
+    if not factories:
+        raise DiscorlError("num_envs must be at least 1, not 0")
+    guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
+    try:
+        # Observations become tensors at once, which copies them.
+        if workers == "sync":
+            return SyncVectorEnv(guarded, copy=False, autoreset_mode=autoreset)
+        return _ReportingAsyncVectorEnv(guarded, copy=False, autoreset_mode=autoreset)
+    except (RuntimeError, EOFError, OSError) as e:
+        raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
+
+
+class _Guard(gymnasium.Wrapper):
+    """Checks what one environment of many says, and says which one it was."""
+
+    def __init__(self, env: gymnasium.Env, index: int) -> None:
+        super().__init__(env)
+        self._who = f"environment {index}"
+        self._leaves = observation_leaves(env.observation_space, self._who, "auto")
+
+    @classmethod
+    def around(cls, factory: Factory, index: int) -> gymnasium.Env:
+        """Make an environment and guard it."""
+        try:
+            env = factory()
+        except DiscorlError:
+            raise
+        except Exception as e:
+            raise DiscorlError(f"environment {index} could not be made: {one_line(e)}") from e
+        if not isinstance(env, gymnasium.Env):
+            raise DiscorlError(
+                f"the factory of environment {index} made a {type(env).__name__}, not a "
+                "gymnasium.Env"
+            )
+        return cls(env, index)
+
+    def reset(self, **kwargs: Any) -> Any:
+        try:
+            observation, info = self.env.reset(**kwargs)
+        except Exception as e:
+            self._fail("reset", e)
+        self._check(observation)
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except Exception as e:
+            self._fail("step", e)
+        self._check(observation)
+        if not math.isfinite(float(reward)):
+            raise EnvFailure(
+                f"{self._who} sent rewards that are NaN or infinite ({reward}); fix the "
+                "environment, or wrap it with gymnasium.wrappers.TransformReward"
+            )
+        return observation, reward, terminated, truncated, info
+
+    def _check(self, observation: Any) -> None:
+        for leaf in self._leaves:
+            try:
+                found = leaf.find(observation)
+            except Exception as e:
+                self._fail(f"show observation '{leaf.name}'", e)
+            leaf.check(found.shape, self._who)
+
+    def _fail(self, where: str, error: Exception) -> NoReturn:
+        if isinstance(error, DiscorlError):
+            raise error
+        raise EnvFailure(f"{self._who} failed to {where}: {one_line(error)}") from error
+
+
+class _ReportingAsyncVectorEnv(AsyncVectorEnv):
+    """Raises the failure of the first worker that has one, without logging tracebacks of all."""
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        num_errors = sum(not success for success in successes)
+        if not num_errors:
+            return
+        failures = sorted(
+            (self.error_queue.get() for _ in range(num_errors)), key=lambda failure: failure[0]
+        )
+        self._state = AsyncState.DEFAULT
+        index, kind, message, _ = failures[0]
+        if issubclass(kind, KeyboardInterrupt):
+            raise KeyboardInterrupt
+        if issubclass(kind, DiscorlError):
+            raise kind(message)
+        raise EnvFailure(f"environment {index} failed: {kind.__name__}: {message}")
+
+
+def dead_worker(envs: VectorEnv) -> str | None:
+    """Which worker process is gone and how it went; None if all live or there are none."""
+    for index, process in enumerate(getattr(envs.unwrapped, "processes", [])):
+        process.join(0.1)
+        if not process.is_alive():
+            return f"environment {index} died (its process ended with code {process.exitcode})"
+    return None
+
+
+def close_vector(envs: VectorEnv) -> None:
+    """Close, even where workers are dead or in the middle of a step."""
+    inner = envs.unwrapped
+    if isinstance(inner, AsyncVectorEnv):
+        inner._state = AsyncState.DEFAULT  # there is nothing that is worth waiting for
+        envs.close(terminate=True)
+    else:
+        envs.close()
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,104 @@
+"""Torsos for observations of several parts: dicts of anything, and NetHack's screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from discorl.nets.conv import Conv2d
+from discorl.nets.linear import MLP, Linear
+from discorl.nets.torsos import network_input
+from discorl.ops.squash import signed_log1p
+
+NUM_GLYPHS = 6000
+"""NetHack's Learning Environment knows 5976."""
+PIECE = 64
+"""Size of the embeddings of NetHack's status line and message."""
+
+
+class DictTorso(nn.Module):
+    """Encodes each entry by a torso of its own and mixes the embeddings."""
+
+    def __init__(self, torsos: Mapping[str, nn.Module], sizes: Sequence[int], dense: int) -> None:
+        super().__init__()
+        self.names = tuple(torsos)
+        # A list, because names of entries may be ones that a ModuleDict refuses.
+        self.torsos = nn.ModuleList(torsos.values())
+        self.mix = Linear(sum(sizes), dense)
+        self.embedding_size = dense
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        parts = [
+            torso(observation[name]) for name, torso in zip(self.names, self.torsos, strict=True)
+        ]
+        # The heads are linear: without these two relus no entry could say what another one means.
+        return torch.relu(self.mix(torch.relu(torch.cat(parts, -1))))
+
+
+class NetHackTorso(nn.Module):
+    """Reads NetHack's ``glyphs`` [H, W], ``blstats`` [S] and, if it has one, ``message`` [L].
+
+    Glyphs are numbers of kinds of things, so each gets a learnt vector. The map is seen twice:
+    whole but coarse, and sharp around the player, whose place is in the first two ``blstats``.
+    """
+
+    def __init__(
+        self,
+        glyphs: Sequence[int],
+        num_stats: int,
+        message_length: int = 0,
+        dense: int = 256,
+        channels: Sequence[int] = (16, 32, 32),
+        glyph_size: int = 16,
+        crop: int = 9,
+    ) -> None:
+        super().__init__()
+        height, width = glyphs
+        self.crop = crop
+        self.glyphs = nn.Embedding(NUM_GLYPHS, glyph_size)
+        widths = [glyph_size, *channels]
+        self.map = nn.ModuleList(
+            Conv2d(m, n, 3, 2, padding=1) for m, n in zip(widths, channels, strict=False)
+        )
+        self.near = Conv2d(glyph_size, channels[-1], 3, padding=1)
+        self.stats = MLP(num_stats, (PIECE, PIECE))
+        self.characters = nn.Embedding(256, 8) if message_length else None
+        self.message = Linear(8 * message_length, PIECE) if message_length else None
+        scale = 2 ** len(channels)
+        cells = math.ceil(height / scale) * math.ceil(width / scale) + crop**2
+        num_pieces = 2 if message_length else 1
+        self.mix = Linear(cells * channels[-1] + num_pieces * PIECE, dense)
+        self.embedding_size = dense
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        glyphs, stats = observation["glyphs"].long(), observation["blstats"]
+        far = self._embed(glyphs)
+        for layer in self.map:
+            far = torch.relu(layer(far))
+        near = self.near(self._embed(crop_around(glyphs, stats[:, 0], stats[:, 1], self.crop)))
+        parts = [far.flatten(1), near.flatten(1)]
+        # Some numbers are small and some are scores; the logarithm fits both into a network.
+        parts.append(self.stats(signed_log1p(network_input(stats, self.stats))))
+        if self.characters is not None and self.message is not None:
+            text = self.characters(observation["message"].long())
+            parts.append(self.message(text.flatten(1)))
+        return torch.relu(self.mix(torch.relu(torch.cat(parts, -1))))
+
+    def _embed(self, glyphs: Tensor) -> Tensor:
+        """[N, H, W] -> [N, E, H, W]"""
+        return self.glyphs(glyphs).permute(0, 3, 1, 2)
+
+
+def crop_around(board: Tensor, column: Tensor, row: Tensor, size: int) -> Tensor:
+    """The ``size`` x ``size`` cells around a place on ``board`` [N, H, W]; beyond it are zeros."""
+    margin = size // 2
+    padded = nn.functional.pad(board, (margin, margin, margin, margin))
+    offsets = torch.arange(size, device=board.device)
+    height, width = board.shape[1:]
+    rows = row.long().clamp(0, height - 1).unsqueeze(-1) + offsets  # [N, size]
+    columns = column.long().clamp(0, width - 1).unsqueeze(-1) + offsets
+    batch = torch.arange(len(board), device=board.device).reshape(-1, 1, 1)
+    return padded[batch, rows.unsqueeze(2), columns.unsqueeze(1)]

@@ -1,0 +1,41 @@
+"""Settings of an agent's network, checked as they are made.
+
+The text under a field is its help on the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from discorl.errors import DiscorlError
+
+TorsoKind = Literal["auto", "mlp", "conv", "nature", "impala"]
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """The agent's network."""
+
+    torso: tuple[int, ...] = (512, 512)
+    """Layers of the MLP on the observation."""
+    action_lstm: int = 128
+    """Size of the LSTM that steps once for each action."""
+    head_hidden: tuple[int, ...] = (128,)
+    """Hidden layers of the heads of each action."""
+    torso_kind: TorsoKind = "auto"
+    """mlp; or for images conv (small ones), nature or impala. auto takes impala for images of 64
+    pixels and more, conv for smaller ones, and the MLP for everything else."""
+    channels: tuple[int, ...] = ()
+    """Channels of the convolutions; none means the usual ones of the kind."""
+    dense: int = 256
+    """Width of the layer behind the convolutions, or behind several encoders."""
+    core_lstm: int = 0
+    """Size of an LSTM between torso and heads, a memory across time steps; 0 for none."""
+
+    def __post_init__(self) -> None:
+        widths = (*self.torso, self.action_lstm, *self.head_hidden, *self.channels, self.dense)
+        if not self.torso or min(widths) < 1:
+            raise DiscorlError("net: every layer needs a width of 1 or more, and the torso a layer")
+        if self.core_lstm < 0:
+            raise DiscorlError(f"net: core_lstm must be 0 (none) or a size, not {self.core_lstm}")

@@ -1,0 +1,30 @@
+"""Means that leave dead steps out: those in which an environment only reset (see ``TimeStep``)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def live_mean(x: Tensor, is_dead: Tensor | None) -> Tensor:
+    """The mean of everything in ``x`` but dead steps.
+
+    ``x`` [T', B, ...] with T' up to the T of ``is_dead`` [T, B]; None if no step is dead.
+    """
+    if is_dead is None:
+        return x.mean()
+    weights, num_live = _weights(x, is_dead)
+    return (x * weights).sum() / (num_live * x[0, 0].numel())
+
+
+def live_mean_of_steps(x: Tensor, is_dead: Tensor | None) -> Tensor:
+    """The mean over time and batch, likewise. [T', B, ...] -> [...]"""
+    if is_dead is None:
+        return x.mean((0, 1))
+    weights, num_live = _weights(x, is_dead)
+    return (x * weights).sum((0, 1)) / num_live
+
+
+def _weights(x: Tensor, is_dead: Tensor) -> tuple[Tensor, Tensor]:
+    """1 for live steps, shaped to multiply ``x``, and how many there are (1 or more)."""
+    live = (~is_dead[: len(x)]).to(x.dtype)
+    return live.reshape(*live.shape, *(1,) * (x.dim() - 2)), live.sum().clamp(min=1)

@@ -1,0 +1,72 @@
+"""Checkpoints of discovery: everything that changes, of all processes, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from discorl.discovery.meta_step import Discovery
+from discorl.errors import DiscorlError
+from discorl.runs import distributed
+from discorl.runs.checkpoint import CheckpointFolder, restore
+from discorl.runs.discover_stats import PopulationStats
+
+if TYPE_CHECKING:
+    from discorl.runs.discover import DiscoverRun
+
+
+class DiscoveryCheckpoints:
+    """The last few checkpoints. Groups are kept by number, so any number of processes can go on."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = CheckpointFolder(folder, keep)
+
+    def save(
+        self, run: DiscoverRun, discovery: Discovery, stats: PopulationStats, step: int
+    ) -> None:
+        """Gather the groups of all processes and write them."""
+        per_agent = run.optimiser.per_agent
+        mine = {
+            str(index): {
+                "state": discovery.groups[i],
+                "adam": discovery.adam[i] if per_agent else None,
+                "generator": run.generators[i],
+            }
+            for i, index in enumerate(run.owned)
+        }
+        parts = distributed.gather({"groups": mine, "stats": stats.state()})
+        if parts is None:
+            return
+        content = {
+            "rule": discovery.rule_params,
+            "adam": None if per_agent else discovery.adam[0],
+            "groups": {name: group for part in parts for name, group in part["groups"].items()},
+            "stats": PopulationStats.merged([part["stats"] for part in parts]),
+        }
+        self._folder.save(step, content)
+
+    def restore(
+        self, run: DiscoverRun, template: Discovery
+    ) -> tuple[Discovery, PopulationStats, int]:
+        """The newest checkpoint that is whole; the start if there is none yet."""
+        found = self._folder.latest()
+        tasks = run.config.tasks
+        if found is None:
+            return template, PopulationStats(tasks), 0
+        content = found.content
+        if len(content["groups"]) != len(tasks):
+            raise DiscorlError(
+                f"{found.path} has {len(content['groups'])} groups, but --tasks names {len(tasks)}"
+            )
+        groups, adam = [], []
+        for i, index in enumerate(run.owned):
+            saved = content["groups"][str(index)]
+            groups.append(restore(template.groups[i], saved["state"], f"group {index}"))
+            if run.optimiser.per_agent:
+                adam.append(restore(template.adam[i], saved["adam"], f"group {index}"))
+            run.generators[i] = restore(run.generators[i], saved["generator"])
+        if not run.optimiser.per_agent:
+            adam = [restore(template.adam[0], content["adam"])]
+        params = restore(template.rule_params, content["rule"], "rule")
+        stats = PopulationStats(tasks, content["stats"] if run.ranks.is_first else None)
+        return Discovery(params, tuple(groups), tuple(adam)), stats, found.step

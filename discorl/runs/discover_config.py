@@ -1,0 +1,195 @@
+"""Settings of a discovery run. The text under a field is its help on the command line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from discorl.config import NetConfig
+from discorl.discovery.objective import ObjectiveWeights
+from discorl.discovery.unroll import MemoryMode
+from discorl.errors import DiscorlError
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """Agents of one structure on one kind of task."""
+
+    task: str
+    num_agents: int
+    net: NetConfig
+
+    @classmethod
+    def parse(cls, text: str, net: NetConfig) -> GroupConfig:
+        """From ``TASK``, ``TASK*AGENTS`` or ``TASK*AGENTS/WIDTHxWIDTH``, the agent's torso."""
+        match = re.fullmatch(r"([^*/]+)(?:\*(\d+))?(?:/(\d+(?:x\d+)*))?", text)
+        if match is None or match[2] == "0":
+            raise DiscorlError(
+                f"'{text}' is not a group of agents: write TASK, TASK*AGENTS or "
+                "TASK*AGENTS/WIDTHxWIDTH, as in catch:5x5*4/64x64"
+            )
+        if match[3]:
+            widths = tuple(int(n) for n in match[3].split("x"))
+            net = NetConfig(widths, net.action_lstm, net.head_hidden)
+        return cls(match[1], int(match[2] or 1), net)
+
+
+@dataclass(frozen=True)
+class RuleConfig:
+    """The rule to discover, where it starts from random weights."""
+
+    prediction_size: int = 600
+    """Size of the predictions y and z."""
+    hidden: int = 256
+    """LSTM that runs backward over trajectories."""
+    lifetime_hidden: int = 128
+    """LSTM that takes one step for each update of an agent."""
+    embedding_width: int = 16
+    """Hidden width of the small embeddings."""
+    num_bins: int = 601
+    """Bins of the action values."""
+    max_abs_value: float = 300.0
+    """The bins cover values from minus this to this, on the squashed scale."""
+    discount: float = 0.997
+    """Discount of the agents' returns."""
+    lambda_: float = 0.95
+    """Trace parameter of Retrace."""
+    mask_episode_starts: bool = True
+    """Leave the first step of each episode out of the agents' loss, as Disco103's agents do."""
+
+    def __post_init__(self) -> None:
+        sizes = (self.prediction_size, self.hidden, self.lifetime_hidden, self.embedding_width)
+        if min(sizes) < 1 or self.num_bins < 2:
+            raise DiscorlError("rule: every size must be at least 1, and num_bins at least 2")
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """What an agent does between two steps of the rule."""
+
+    num_updates: int = 20
+    """Updates that the meta-gradient goes back through."""
+    num_envs: int = 32
+    """Copies of its task that each agent acts in: fresh trajectories for each update."""
+    rollout_length: int = 29
+    """Time steps of a trajectory."""
+    valid_length: int = 29
+    """Time steps of the trajectories that judge the updated agent."""
+    acts_ahead: bool = False
+    """Collect all rollouts of a window before its first update, as the public notebook does."""
+    num_replayed: int = 0
+    """Replayed trajectories that join the fresh ones in each update."""
+    replay_capacity: int = 0
+    """Trajectories that each agent keeps for replay."""
+    memory: MemoryMode = "recompute"
+    """plain keeps the graph of all updates; recompute that of one at a time."""
+
+    def __post_init__(self) -> None:
+        if min(self.num_updates, self.num_envs) < 1:
+            raise DiscorlError("window: num_updates and num_envs must be at least 1")
+        if min(self.rollout_length, self.valid_length) < 2:
+            raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
+        if self.num_replayed and self.replay_capacity < self.num_envs:
+            raise DiscorlError(
+                "window: num_replayed needs a replay_capacity of num_envs trajectories or more"
+            )
+
+
+@dataclass(frozen=True)
+class MetaValueConfig:
+    """The value function that judges agents for the meta-gradient."""
+
+    torso: tuple[int, ...] = (256, 256)
+    """Layers of its network."""
+    learning_rate: float = 3e-4
+    """Step size of its Adam."""
+    discount: float = 0.997
+    """Discount of what the rule is to maximise."""
+    lambda_: float = 0.95
+    """Trace parameter of V-trace."""
+    aligned: bool = True
+    """Pair each action with the reward that followed it; False is the reference's quirk."""
+
+
+@dataclass(frozen=True)
+class MetaOptimiserConfig:
+    """How gradients of the rule become steps of it."""
+
+    learning_rate: float = 1e-3
+    """Step size."""
+    per_agent: bool = True
+    """A separate Adam for each agent's gradient, then the mean; else one Adam for the mean."""
+    max_norm: float = 1e3
+    """Gradients of an agent beyond this norm are left out and counted."""
+
+
+@dataclass(frozen=True)
+class DiscoverConfig:
+    """Discover an update rule."""
+
+    tasks: tuple[str, ...] = ("catch:5x5*2",)
+    """Groups of agents, each TASK, TASK*AGENTS or TASK*AGENTS/WIDTHxWIDTH (the agents' torso):
+    catch:5x5*4 grid:random-small*8/64x64. More agents on a task weigh it more."""
+    held_out: tuple[str, ...] = ()
+    """Tasks that the rule never trains on; agents are trained on them to see how general it is."""
+    init: str = "random"
+    """Where the rule starts: random, disco103, or the path of a rule file (fine-tuning)."""
+    steps: int = 800
+    """Meta-steps."""
+    seed: int = 0
+    """Two runs with the same seed on the same machine are equal to the last bit."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest that is there."""
+    out: Path | None = None
+    """Folder of the run; by default a new one below runs/."""
+
+    lifetimes: tuple[int, ...] = ()
+    """Budgets of agents in updates, drawn with weight 1 / budget; then the agent starts anew. None:
+    agents live for ever."""
+    learning_rate: float = 5e-4
+    """Step size of the agents."""
+    max_abs_update: float = 1.0
+    """Clip of the agents' updates, after Adam."""
+
+    eval_every: int = 100
+    """Meta-steps between two evaluations on the held-out tasks."""
+    eval_updates: int = 200
+    """Updates of the agents in an evaluation."""
+    eval_agents: int = 4
+    """Agents of an evaluation, for each held-out task."""
+    snapshot_every: int = 100
+    """Meta-steps between two saved rules."""
+    checkpoint_every: int = 50
+    """Meta-steps between two checkpoints, from which --resume goes on exactly."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept."""
+    log_every: int = 5
+    """Meta-steps between two lines of metrics.jsonl."""
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+    rule: RuleConfig = field(default_factory=RuleConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    window: WindowConfig = field(default_factory=WindowConfig)
+    objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    meta_value: MetaValueConfig = field(default_factory=MetaValueConfig)
+    meta_optimiser: MetaOptimiserConfig = field(default_factory=MetaOptimiserConfig)
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")
+        for text in (*self.tasks, *self.held_out):
+            GroupConfig.parse(text, self.net)
+        if any(n < self.window.num_updates for n in self.lifetimes):
+            raise DiscorlError("lifetimes must be at least a window long: raise them")
+        positive = ("steps", "eval_every", "eval_updates", "eval_agents", "snapshot_every")
+        for name in (*positive, "checkpoint_every", "keep_checkpoints", "log_every"):
+            if getattr(self, name) < 1:
+                raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def groups(self) -> tuple[GroupConfig, ...]:
+        """The population."""
+        return tuple(GroupConfig.parse(text, self.net) for text in self.tasks)

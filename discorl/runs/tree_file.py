@@ -1,0 +1,272 @@
+"""One file for a tree of tensors and plain values, sealed by a checksum. Nothing is unpickled.
+
+Layout, integers little-endian:
+
+    magic | version u32 | header length u64 | data length u64 | header | data | sha256 of all before
+
+The header is a JSON text: the tree, with numbers in place of arrays, and the kind, shape and order
+of each array. The data are the arrays' bytes, one after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from discorl.atomic import atomic_file
+from discorl.errors import DiscorlError
+
+MAGIC = b"discorl\x00"
+VERSION = 1
+MAX_HEADER_BYTES = 64 * 2**20
+MAX_DIMENSIONS = 32
+MAX_DEPTH = 100
+_PREFIX = struct.Struct("<8sIQQ")
+_SEAL_BYTES = hashlib.sha256().digest_size
+_CHUNK = 2**20
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+        *(torch.complex64, torch.complex128, torch.bool, torch.uint8, torch.uint16, torch.uint32),
+        *(torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64),
+    )
+}
+
+
+class DamagedFile(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """The file is truncated or altered, or was never one of ours."""
+
+
+def save(path: Path, content: Any) -> None:
+    """Write a tree to ``path``, whole or not at all.
+
+    A tree is made of dicts with names for keys, lists, tuples, dataclasses, tensors, NumPy arrays
+    and scalars, ``torch.Generator``, int, float, bool, str and None.
+    """
+    arrays: list[Tensor] = []
+    header = _header(content, arrays)
+    try:
+        with atomic_file(path) as file:
+            _write(file, header, arrays)
+    except OSError as e:
+        raise DiscorlError(
+            f"cannot write {path}: {e.strerror or e}; make room or see to the folder's rights. "
+            "What was saved before is as it was"
+        ) from None
+
+
+def load(path: Path) -> Any:
+    """The tree in ``path`` made of plain dicts, lists, tuples, tensors and values.
+
+    Dataclasses and named tuples come back as dicts, generators as the tensor of their state; see
+    ``restore``.
+    """
+    try:
+        with path.open("rb") as file:
+            return _read(file, str(path))
+    except FileNotFoundError:
+        raise DiscorlError(f"no such file: {path}") from None
+    except OSError as e:
+        raise DamagedFile(f"cannot read {path}: {e.strerror or e}") from None
+
+
+def to_bytes(content: Any) -> bytes:
+    """What ``save`` would write, to send it elsewhere."""
+    arrays: list[Tensor] = []
+    header = _header(content, arrays)
+    buffer = io.BytesIO()
+    _write(buffer, header, arrays)
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes) -> Any:
+    """The tree that ``to_bytes`` was given, as ``load`` returns it."""
+    return _read(io.BytesIO(data), "the message")
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def _header(content: Any, arrays: list[Tensor]) -> bytes:
+    """The JSON text, with the arrays to be written after it collected in ``arrays``."""
+    described: list[dict[str, Any]] = []
+
+    def add(x: Tensor) -> int:
+        x = x.detach().cpu()
+        order = sorted(range(x.ndim), key=lambda d: -x.stride(d))
+        # The order in memory is kept: sums over a transposed matrix round differently.
+        if not x.permute(order).is_contiguous():
+            x, order = x.contiguous(), list(range(x.ndim))
+        name = str(x.dtype).removeprefix("torch.")
+        if name not in _DTYPES:
+            raise DiscorlError(f"tensors of type {name} cannot be saved")
+        described.append({"dtype": name, "shape": list(x.shape), "order": order})
+        arrays.append(x.permute(order))
+        return len(arrays) - 1
+
+    encoded = _encode(content, add, "")
+    text = json.dumps({"tree": encoded, "arrays": described}, separators=(",", ":"))
+    return text.encode()
+
+
+def _encode(x: Any, add: Callable[[Tensor], int], where: str) -> Any:
+    def many(items: Mapping[Any, Any]) -> dict[str, Any]:
+        for key in items:
+            if not isinstance(key, str):
+                raise DiscorlError(f"{where or 'the tree'} has the key {key!r}, not a name")
+        return {k: _encode(v, add, f"{where}.{k}" if where else k) for k, v in items.items()}
+
+    if x is None or type(x) in (bool, int, float, str):
+        return x
+    if isinstance(x, Tensor):
+        return {"tensor": add(x)}
+    if isinstance(x, torch.Generator):
+        return {"tensor": add(x.get_state())}
+    if isinstance(x, np.ndarray | np.generic):
+        try:
+            array = torch.from_numpy(np.array(x, dtype=x.dtype.newbyteorder("="), order="C"))
+        except TypeError:
+            raise DiscorlError(f"{where}: NumPy type {x.dtype} cannot be saved") from None
+        return {"scalar" if isinstance(x, np.generic) else "array": add(array)}
+    if isinstance(x, dict):
+        return {"dict": many(x)}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return {"dict": many(x._asdict())}  # pyright: ignore[reportAttributeAccessIssue]
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return {"dict": many({f.name: getattr(x, f.name) for f in dataclasses.fields(x)})}
+    if isinstance(x, list | tuple):
+        kind = "tuple" if isinstance(x, tuple) else "list"
+        return {kind: [_encode(v, add, f"{where}[{i}]") for i, v in enumerate(x)]}
+    raise DiscorlError(f"{where or 'the tree'} is a {type(x).__name__}, which cannot be saved")
+
+
+def _write(file: IO[bytes], header: bytes, arrays: list[Tensor]) -> None:
+    seal = hashlib.sha256()
+
+    def put(data: bytes | memoryview) -> None:
+        seal.update(data)
+        file.write(data)
+
+    num_bytes = sum(x.numel() * x.element_size() for x in arrays)
+    put(_PREFIX.pack(MAGIC, VERSION, len(header), num_bytes))
+    put(header)
+    for x in arrays:
+        if x.numel():
+            put(_memory(x))
+    file.write(seal.digest())
+
+
+def _memory(x: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor, in place."""
+    array: Any = x.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _read(file: IO[bytes], name: str) -> Any:
+    """Check first, believe later: sizes against the file's, then the seal, then the header."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    prefix = file.read(_PREFIX.size)
+    if not prefix.startswith(MAGIC[: len(prefix)]) or len(prefix) < len(MAGIC):
+        raise DamagedFile(f"{name} is not a checkpoint")
+    _check_seal(file, size, name)
+    magic, version, header_bytes, data_bytes = _PREFIX.unpack(prefix)
+    del magic
+    if version != VERSION:
+        raise DiscorlError(
+            f"{name} has format version {version}, but this discorl reads version {VERSION}: "
+            "use the discorl that wrote it"
+        )
+    if _PREFIX.size + header_bytes + data_bytes + _SEAL_BYTES != size:
+        raise DamagedFile(f"{name} is damaged: its sizes do not add up")
+    if header_bytes > MAX_HEADER_BYTES:
+        raise DamagedFile(f"{name} is damaged: a header of {header_bytes} bytes")
+    file.seek(_PREFIX.size)
+    try:
+        header = json.loads(file.read(header_bytes))
+        arrays = _read_arrays(file, header["arrays"], data_bytes)
+        return _decode(header["tree"], arrays, 0)
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as e:
+        # RuntimeError covers RecursionError and what torch says of impossible shapes.
+        raise DamagedFile(f"{name} is damaged: its header makes no sense ({e!r:.80})") from None
+
+
+def _check_seal(file: IO[bytes], size: int, name: str) -> None:
+    remaining = size - _SEAL_BYTES
+    if remaining < _PREFIX.size:
+        raise DamagedFile(f"{name} is damaged: truncated to {size} bytes")
+    seal = hashlib.sha256()
+    file.seek(0)
+    while remaining > 0:
+        chunk = file.read(min(_CHUNK, remaining))
+        if not chunk:
+            break
+        seal.update(chunk)
+        remaining -= len(chunk)
+    if remaining or file.read(_SEAL_BYTES) != seal.digest():
+        raise DamagedFile(f"{name} is damaged: it is truncated, or its checksum does not match")
+
+
+def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor]:
+    """The tensors, none of them larger than what the file still holds."""
+    arrays = []
+    for entry in described:
+        dtype, shape, order = _DTYPES[entry["dtype"]], entry["shape"], entry["order"]
+        if len(shape) > MAX_DIMENSIONS or sorted(order) != list(range(len(shape))):
+            raise ValueError("an array's shape or order")
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError("an array's shape")
+        needed = math.prod(shape) * dtype.itemsize
+        if needed > num_bytes:
+            raise ValueError("an array larger than the file")
+        num_bytes -= needed
+        x = torch.empty([shape[d] for d in order], dtype=dtype)
+        if needed:
+            file.readinto(_memory(x))  # pyright: ignore[reportAttributeAccessIssue]
+        arrays.append(x.permute([order.index(d) for d in range(len(order))]))
+    if num_bytes:
+        raise ValueError(f"{num_bytes} bytes that belong to no array")
+    return arrays
+
+
+def _decode(x: Any, arrays: list[Tensor], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise ValueError("too deep")
+    if not isinstance(x, dict):
+        if isinstance(x, list):
+            raise ValueError("a list without a kind")
+        return x
+    ((kind, value),) = x.items()
+    if kind == "dict":
+        if not isinstance(value, dict):
+            raise ValueError(f"a dict of {value!r:.20}")
+        return {k: _decode(v, arrays, depth + 1) for k, v in value.items()}
+    if kind in ("list", "tuple"):
+        if not isinstance(value, list):
+            raise ValueError(f"a {kind} of {value!r:.20}")
+        items = [_decode(v, arrays, depth + 1) for v in value]
+        return items if kind == "list" else tuple(items)
+    if type(value) is not int or not 0 <= value < len(arrays):
+        raise ValueError(f"array {value!r:.20}")
+    array = arrays[value]
+    if kind == "tensor":
+        return array
+    if kind in ("array", "scalar"):
+        return array.numpy() if kind == "array" else array.numpy()[()]
+    raise ValueError(f"the kind {kind!r:.20}")

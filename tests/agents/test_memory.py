@@ -1,0 +1,375 @@
+"""Recurrent agents: acting and learning see the same memory, and it begins anew with episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from discorl import optim, tree
+from discorl.agents.agent import Agent, adam_clip, agent_net
+from discorl.agents.memory import memory_args, warm_up
+from discorl.agents.replay import Replay
+from discorl.agents.rollout import collect_rollout
+from discorl.agents.update import update_agent
+from discorl.discovery.meta_value import MetaValue, ValueNet
+from discorl.discovery.objective import ObjectiveWeights
+from discorl.discovery.unroll import Window
+from discorl.errors import DiscorlError
+from discorl.nets.agent_net import AgentNet
+from discorl.nets.lstm import LSTM
+from discorl.nets.settings import NetConfig
+from discorl.nets.torsos import MLPTorso
+from discorl.rules import PolicyGradient, UpdateRule
+from discorl.types import AgentState, EnvSpec, LSTMState, Params, Rollout
+from tests.agents.test_rollout import Clock
+from tests.builders import (
+    RULES,
+    assert_bit_equal,
+    disturbed,
+    double,
+    random_rollout,
+    random_rule_params,
+    rng,
+    small_disco,
+    with_target_params,
+)
+from tests.golden_replay import through
+
+CORE = 5
+NET = NetConfig(torso=(7, 6), action_lstm=4, head_hidden=(6,), core_lstm=CORE)
+
+
+def recurrent_agent(
+    rule: UpdateRule,
+    observation_shape: tuple[int, ...] = (4,),
+    optimiser: optim.Transform | None = None,
+    burn_in: int = 0,
+) -> Agent:
+    net = agent_net(EnvSpec(observation_shape, 3), rule, NET)
+    return Agent(net, rule, optimiser or adam_clip(1e-2), burn_in=burn_in)
+
+
+def living_state(agent: Agent) -> AgentState:
+    params = disturbed(agent.init_state(rng()).params, 0.5)
+    state = AgentState(params, agent.optimiser.init(params), agent.rule.init_state(params))
+    if state.rule.target_params is None:
+        return state
+    return with_target_params(state, disturbed(params, 0.2, 3))
+
+
+def rollout_with_state(num_steps: int = 6, batch: int = 3, seed: int = 0) -> Rollout:
+    generator = rng(seed + 100)
+    state = LSTMState(*(torch.randn(1, batch, CORE, generator=generator) for _ in range(2)))
+    return replace(random_rollout(num_steps, batch, seed=seed), core_state=state)
+
+
+def call(net: torch.nn.Module, params: Params, *args: Any, **kwargs: Any) -> Any:
+    return functional_call(net, params, args, kwargs)
+
+
+def step_by_step(net: AgentNet, params: Params, rollout: Rollout) -> tuple[Tensor, LSTMState]:
+    """Logits of acting, one trajectory and one step at a time, with zeros at each new episode."""
+    assert rollout.core_state is not None
+    num_steps, batch = rollout.actions.shape
+    logits = torch.zeros_like(rollout.behaviour_logits)
+    last = []
+    for b in range(batch):
+        state = tree.map(lambda x, b=b: x[0, b : b + 1], rollout.core_state)
+        for t in range(num_steps):
+            if rollout.discounts[t, b] == 0:
+                state = tree.map(torch.zeros_like, state)
+            embedding = call(net, params, rollout.observations[t, b : b + 1], method="torso_only")
+            state = call(net, params, embedding, state, method="core_only")
+            logits[t, b] = call(net, params, state.hidden, method="logits_only")[0]
+        last.append(state)
+    return logits, tree.map(lambda *xs: torch.cat(xs), *last)
+
+
+class Opened(AgentNet):
+    """Its parts one by one."""
+
+    def torso_only(self, x: Tensor) -> Tensor:
+        return self.torso(x)
+
+    def core_only(self, x: Tensor, state: LSTMState) -> LSTMState:
+        assert self.core is not None
+        return self.core.step(x, state)
+
+    def logits_only(self, x: Tensor) -> Tensor:
+        return self.flat_heads["logits"](x)
+
+
+def opened_net(rule: UpdateRule) -> tuple[Opened, Params]:
+    net = Opened(MLPTorso(4, (7, 6)), 6, 3, rule.heads(3), 4, (6,), core=LSTM(6, CORE))
+    agent = Agent(net, rule, adam_clip(1e-2))
+    return net, double(disturbed(agent.init_state(rng()).params, 0.5))
+
+
+@pytest.mark.parametrize("first_is_reset", [False, True])
+def test_unroll_is_stepping_one_by_one(first_is_reset: bool) -> None:
+    rule = small_disco()
+    net, params = opened_net(rule)
+    rollout = double(rollout_with_state(8, 4))
+    rollout.discounts[0] = 0.0 if first_is_reset else 1.0
+    assert (rollout.discounts[1:] == 0).any()
+    expected, last = step_by_step(net, params, rollout)
+    reader = rule.reader(double(random_rule_params(rule)))
+    memory = memory_args(net, rollout)
+    online = call(
+        net,
+        params,
+        rollout.observations,
+        rollout.actions,
+        reader,
+        method="unroll",
+        differentiable=False,
+        **memory,
+    )
+    target = call(net, params, rollout.observations, reader, method="read_all", **memory)
+    validated = call(
+        net, params, rollout.observations, rollout.actions, method="validate", **memory
+    )
+    for logits in (online.predictions.logits, target.predictions.logits, validated[0]):
+        torch.testing.assert_close(logits, expected)
+    for a, b in zip(tree.leaves(online.reading), tree.leaves(target.reading), strict=True):
+        torch.testing.assert_close(a, b)
+    _, state = call(net, params, rollout.observations, method="embed", **memory)
+    torch.testing.assert_close(state.hidden, last.hidden)
+    torch.testing.assert_close(state.cell, last.cell)
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+def act(agent: Agent, params: Params, lengths: list[int], seed: int = 0) -> list[Rollout]:
+    """Rollouts one after the other; episodes of the Clock end at every fourth step."""
+    env, generator = Clock(3), rng(seed)
+    env_state, timestep = env.reset(generator)
+    core_state, rollouts = None, []
+    for n in lengths:
+        rollout, env_state, timestep, core_state = collect_rollout(
+            agent.net, params, env, env_state, timestep, n, generator, core_state=core_state
+        )
+        rollouts.append(rollout)
+    return rollouts
+
+
+def test_learning_sees_the_policy_that_acted() -> None:
+    """The unroll from the stored state gives the behaviour logits, rollout after rollout."""
+    agent = recurrent_agent(PolicyGradient(), (2,))
+    params = living_state(agent).params
+    rollouts = act(agent, params, [6, 5, 2, 7])
+    for rollout in rollouts:
+        unrolled = call(
+            agent.net,
+            params,
+            rollout.observations,
+            rollout.actions,
+            None,
+            method="unroll",
+            differentiable=False,
+            **memory_args(agent.net, rollout),
+        )
+        torch.testing.assert_close(unrolled.predictions.logits, rollout.behaviour_logits)
+    first, second = rollouts[0].core_state, rollouts[1].core_state
+    assert first is not None and second is not None
+    assert not first.hidden.any()
+    assert second.hidden.shape == (1, 3, CORE)
+    assert second.hidden.any(), "the state is carried over"
+
+
+def test_the_first_rollout_of_an_episode_is_not_touched_by_the_last_one() -> None:
+    """Step 4 begins an episode: whatever the state before it, the policy there is the same."""
+    agent = recurrent_agent(PolicyGradient(), (2,))
+    params = living_state(agent).params
+    (rollout,) = act(agent, params, [8])
+    assert rollout.core_state is not None
+    other = replace(rollout, core_state=tree.map(lambda x: x + 3.0, rollout.core_state))
+    embeddings = [
+        call(agent.net, params, r.observations, method="embed", **memory_args(agent.net, r))[
+            0
+        ].unflatten(0, (8, 3))
+        for r in (rollout, other)
+    ]
+    same = (embeddings[0] == embeddings[1]).flatten(1).all(1)
+    assert same.tolist() == [False] * 4 + [True] * 4
+
+
+def test_rollouts_of_recurrent_agents_can_be_stored_and_trained_on() -> None:
+    agent = recurrent_agent(small_disco(), (2,))
+    state = living_state(agent)
+    rollouts = act(agent, state.params, [6, 6])
+    assert not any(x.is_inference() for r in rollouts for x in tree.leaves(r))
+    replay = Replay(10)
+    for rollout in rollouts:
+        replay.add(rollout)
+    batch = replay.sample(50, rng())
+    assert batch.core_state is not None and rollouts[1].core_state is not None
+    assert batch.core_state.hidden.shape == (1, 50, CORE)
+    # A trajectory keeps its own state: found by its observations, which show the time.
+    for column in range(50):
+        source = rollouts[int(batch.observations[0, column, 0] == 6)].core_state
+        env = int(batch.observations[0, column, 1])
+        assert source is not None
+        assert torch.equal(batch.core_state.cell[0, column], source.cell[0, env])
+    new, info = update_agent(agent, random_rule_params(agent.rule), state, batch)
+    assert tree.is_finite((new, info))
+    assert not torch.equal(new.params["core.gates.weight"], state.params["core.gates.weight"])
+
+
+def test_a_core_without_its_state_is_refused() -> None:
+    agent = recurrent_agent(PolicyGradient(), (2,))
+    params = living_state(agent).params
+    env = Clock(2)
+    with pytest.raises(DiscorlError, match="core_state=None"):
+        collect_rollout(agent.net, params, env, *env.reset(rng()), 3, rng())
+    x = torch.zeros(2, 2)
+    with pytest.raises(DiscorlError, match="'act'"):
+        call(agent.net, params, x, method="policy")
+    with pytest.raises(DiscorlError, match="resets"):
+        call(agent.net, params, x.unsqueeze(0), method="embed")
+    with pytest.raises(DiscorlError, match=r"LSTM\(6, 3\)"):
+        AgentNet(MLPTorso(4, (6,)), 6, 3, PolicyGradient().heads(3), core=LSTM(5, 3))
+
+
+def test_networks_without_a_core_take_and_return_nothing() -> None:
+    agent = Agent(agent_net(EnvSpec((2,), 3), PolicyGradient()), PolicyGradient(), adam_clip(1e-2))
+    params = agent.init_state(rng()).params
+    env = Clock(2)
+    plain = collect_rollout(agent.net, params, env, *env.reset(rng()), 3, rng())
+    *same, state = collect_rollout(
+        agent.net, params, env, *env.reset(rng()), 3, rng(), core_state=None
+    )
+    assert_bit_equal(plain[0], same[0])
+    assert state is None
+    assert plain[0].core_state is None
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("burn_in", [0, 2])
+@pytest.mark.parametrize("name", RULES)
+def test_plain_and_differentiable_paths_are_bit_equal(name: str, burn_in: int) -> None:
+    rule = RULES[name]()
+    agent = recurrent_agent(rule, burn_in=burn_in)
+    rule_params, start = random_rule_params(rule), living_state(agent)
+    plain = followed = start
+    leaves = {k: p.clone().requires_grad_() for k, p in rule_params.items()}
+    for i in range(3):
+        rollout = rollout_with_state(seed=i)
+        plain, _ = update_agent(agent, rule_params, plain, rollout)
+        followed, _ = update_agent(agent, leaves, followed, rollout, differentiable=True)
+    assert_bit_equal(plain, followed)
+
+
+def test_burn_in_steps_warm_the_state_and_teach_nothing() -> None:
+    """The update is that of the rest alone, begun in the state that the first steps lead to."""
+    rule = small_disco()
+    ascent = optim.chain()
+    warming = recurrent_agent(rule, optimiser=ascent, burn_in=3)
+    other = replace(warming, burn_in=0)
+    rule_params, state = random_rule_params(rule), living_state(warming)
+    state = with_target_params(state, state.params)  # so that both networks warm up alike
+    rollout = rollout_with_state(8)
+    rollout.discounts[:4] = 1.0
+    rest = warm_up(warming.net, state.params, rollout, 3)
+    assert rest.actions.shape[0] == 5
+    assert rest.core_state is not None
+    got, _ = update_agent(warming, rule_params, state, rollout)
+    want, _ = update_agent(other, rule_params, state, rest)
+    assert_bit_equal(got, want)
+
+    changed = replace(rollout, rewards=rollout.rewards.clone(), actions=rollout.actions.clone())
+    changed.rewards[:4] += 5.0  # the reward at step 3 is that of the last burn-in action
+    changed.actions[:3] = (changed.actions[:3] + 1) % 3
+    assert_bit_equal(update_agent(warming, rule_params, state, changed)[0], got)
+    seen = replace(rollout, observations=rollout.observations.clone())
+    seen.observations[1] += 1.0
+    moved, _ = update_agent(warming, rule_params, state, seen)
+    assert not torch.equal(moved.params["core.gates.weight"], got.params["core.gates.weight"])
+
+
+def test_the_target_network_warms_up_by_itself() -> None:
+    rule = small_disco()
+    agent = recurrent_agent(rule, burn_in=2)
+    rule_params, state = random_rule_params(rule), living_state(agent)
+    assert state.rule.target_params is not None
+    rollout = rollout_with_state(6)
+    _, info = update_agent(agent, rule_params, state, rollout)
+    own = warm_up(agent.net, state.rule.target_params, rollout, 2)
+    embedding, _ = call(
+        agent.net,
+        state.rule.target_params,
+        own.observations,
+        method="embed",
+        **memory_args(agent.net, own),
+    )
+    target = state.rule.target_params
+    logits = embedding @ target["flat_heads.logits.weight"].T + target["flat_heads.logits.bias"]
+    assert info.targets.target_logits is not None
+    torch.testing.assert_close(info.targets.target_logits.flatten(0, 1), logits)
+
+
+def test_a_rollout_without_a_state_begins_with_zeros() -> None:
+    rule = small_disco()
+    agent = recurrent_agent(rule)
+    rule_params, state = random_rule_params(rule), living_state(agent)
+    rollout = random_rollout()
+    zeros = LSTMState(torch.zeros(1, 3, CORE), torch.zeros(1, 3, CORE))
+    got, _ = update_agent(agent, rule_params, state, rollout)
+    want, _ = update_agent(agent, rule_params, state, replace(rollout, core_state=zeros))
+    assert_bit_equal(got, want)
+
+
+def test_burn_in_needs_a_memory() -> None:
+    rule = PolicyGradient()
+    net = agent_net(EnvSpec((4,), 3), rule)
+    with pytest.raises(DiscorlError, match="core-lstm"):
+        Agent(net, rule, adam_clip(1e-2), burn_in=1)
+
+
+def test_both_memory_modes_of_discovery_agree_on_a_recurrent_agent() -> None:
+    rule = small_disco()
+    agent = recurrent_agent(rule)
+    value = MetaValue(ValueNet(MLPTorso(4, (5,)), 5))
+    window = Window(agent, value, ObjectiveWeights())
+    args = (
+        double(random_rule_params(rule)),
+        double(living_state(agent)),
+        double(value.init_state(rng())),
+        [double(rollout_with_state(seed=i)) for i in range(2)],
+        double(rollout_with_state(seed=5)),
+    )
+    plain = through(window, args, "plain")
+    again = through(window, args, "recompute")
+    for name, g in plain.gradient.items():
+        torch.testing.assert_close(again.gradient[name], g, rtol=1e-6, atol=1e-9)
+    assert any(bool(g.any()) for g in plain.gradient.values())
+
+
+def test_output_takes_the_core_one_step_on() -> None:
+    """For a state beside the rollout, such as the last one of an episode that was cut off."""
+    rule = small_disco()
+    net, params = opened_net(rule)
+    rollout = double(rollout_with_state(4, 3))
+    memory = memory_args(net, rollout)
+    memory["resets"][-1] = False
+    *_, last = call(net, params, rollout.observations, method="embed", **memory)[0].split(3)
+    _, before = call(
+        net,
+        params,
+        rollout.observations[:-1],
+        method="embed",
+        resets=memory["resets"][:-1],
+        core_state=memory["core_state"],
+    )
+    output = call(net, params, rollout.observations[-1], before)
+    torch.testing.assert_close(output.logits, call(net, params, last, method="logits_only"))
+    with pytest.raises(DiscorlError, match="'unroll'"):
+        call(net, params, rollout.observations[-1])

@@ -1,0 +1,100 @@
+"""A time limit is not an end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+from torch.func import functional_call
+
+from discorl.agents.agent import Agent
+from discorl.agents.rollout import collect_rollout
+from discorl.envs.gymnasium import GymnasiumEnv, make_vector
+from discorl.runs.stats import EpisodeStats
+from discorl.types import AgentOutput, AgentState, Rollout
+from tests.builders import RULES, disturbed, rng, small_agent
+from tests.envs.gym_examples import Corridor
+
+
+def small(name: str) -> tuple[Agent, AgentState]:
+    agent = small_agent(RULES[name](), 2, (3,))
+    state = agent.init_state(rng())
+    return agent, replace(state, params=disturbed(state.params, 0.5))
+
+
+def collect(
+    name: str, mode: AutoresetMode, bootstrap: bool, num_steps: int = 9, limit: int = 4
+) -> tuple[Rollout, Any, GymnasiumEnv]:
+    agent, state = small(name)
+    env = GymnasiumEnv(make_vector([lambda: Corridor(9, limit)] * 2, "sync", mode))
+    start = env.reset(rng())
+    rule = agent.rule if bootstrap else None
+    rollout, _, _ = collect_rollout(
+        agent.net, state.params, env, *start, num_steps, rng(1), bootstrap=rule
+    )
+    return rollout, (agent, state), env
+
+
+def value_at(name: str, output: AgentOutput) -> Tensor:
+    """V by the book."""
+    if name == "actor-critic":
+        assert output.v is not None
+        return RULES[name]().value_head.value(output.v)  # pyright: ignore[reportAttributeAccessIssue]
+    assert output.q is not None
+    q = RULES[name]().value_head.value(output.q)  # pyright: ignore[reportAttributeAccessIssue]
+    return (torch.softmax(output.logits, -1) * q).sum(-1)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("name", ["disco", "actor-critic"])
+def test_the_last_reward_includes_the_value_of_what_was_cut_off(
+    name: str, mode: AutoresetMode
+) -> None:
+    plain, (agent, state), _ = collect(name, mode, bootstrap=False)
+    rollout, _, _ = collect(name, mode, bootstrap=True)
+    assert torch.equal(plain.actions, rollout.actions)
+    added = rollout.rewards - plain.rewards
+    assert added.abs().max(1).values.nonzero().flatten().tolist() == (
+        [4] if mode == AutoresetMode.NEXT_STEP else [4, 8]
+    ), "in the step that the limit falls on, and in no other"
+    # Four steps of the corridor lead to as many places as there were ones among the actions.
+    place = plain.actions[:4].sum(0)
+    final = torch.stack([place / 10, torch.tensor([0.4, 0.4]), torch.tensor([0.1, 0.1])], 1)
+    output = functional_call(agent.net, state.params, (final,))
+    expected = agent.rule.returns.discount * value_at(name, output)
+    torch.testing.assert_close(added[4], expected.detach(), rtol=1e-4, atol=1e-5)
+    assert expected.abs().min() > 1e-3
+    assert torch.equal(rollout.discounts, plain.discounts), "nothing bootstraps from the reset"
+
+
+def test_statistics_know_the_true_rewards() -> None:
+    rollout, _, env = collect("disco", AutoresetMode.SAME_STEP, bootstrap=True)
+    plain, _, _ = collect("disco", AutoresetMode.SAME_STEP, bootstrap=False)
+    assert plain.raw_rewards is None
+    assert rollout.raw_rewards is not None
+    assert torch.equal(rollout.raw_rewards, plain.rewards)
+    finished = EpisodeStats(env.spec, 2).observe(rollout)
+    assert finished == EpisodeStats(env.spec, 2).observe(plain)
+    assert [n for _, n in finished] == [4.0] * 4
+
+
+def test_a_rule_without_values_terminates() -> None:
+    rollout, _, _ = collect("policy-gradient", AutoresetMode.SAME_STEP, bootstrap=True)
+    plain, _, _ = collect("policy-gradient", AutoresetMode.SAME_STEP, bootstrap=False)
+    assert torch.equal(rollout.rewards, plain.rewards)
+
+
+def test_a_true_end_gets_nothing() -> None:
+    agent, state = small("actor-critic")
+    env = GymnasiumEnv(make_vector([lambda: Corridor(1, limit=1)] * 2))
+    rollout, _, _ = collect_rollout(
+        agent.net, state.params, env, *env.reset(rng()), 30, rng(1), bootstrap=agent.rule
+    )
+    arrived = rollout.actions[:-1] == 1
+    assert arrived.any() and not arrived.all()
+    assert torch.equal(rollout.rewards[1:][arrived], torch.full((int(arrived.sum()),), 1.1))
+    assert (rollout.rewards[1:][~arrived] != 0).all()
