@@ -43,9 +43,10 @@ def suite() -> DiscoverConfig:
     return DiscoverConfig(
         tasks=("catch:sampled*8", "grid:sampled*6", "mdp:10x4*8", "chain*6"),
         held_out=("catch:10x6", "grid:random-small", "cartpole", "umbrella:10"),
+        warm_start=150,
         steps=3000,
         lifetimes=(40, 80, 160, 320, 640),
-        learning_rate=5e-3,
+        learning_rate=1e-2,
         net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
         rule=RuleConfig(
             prediction_size=32,
@@ -55,6 +56,7 @@ def suite() -> DiscoverConfig:
             max_abs_value=20.0,
             discount=0.99,
             mask_episode_starts=False,
+            open_gate=True,
         ),
         window=WindowConfig(
             num_updates=5,
@@ -64,7 +66,7 @@ def suite() -> DiscoverConfig:
             memory="plain",
         ),
         meta_value=MetaValueConfig((64, 64), 1e-3, discount=0.99),
-        meta_optimiser=MetaOptimiserConfig(learning_rate=4e-3),
+        meta_optimiser=MetaOptimiserConfig(learning_rate=1e-3),
         eval_every=100,
         eval_updates=200,
     )

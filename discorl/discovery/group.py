@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
+from discorl.discovery.imitation import imitation_gradient
 from discorl.discovery.meta_value import MetaValueState
 from discorl.discovery.population_replay import PopulationReplay, empty_replay, sample_replay, store
 from discorl.discovery.unroll import MemoryMode, MetaGradient, Window, meta_gradient
@@ -140,14 +141,20 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
 
 
 def live_window(
-    group: Group, rule_params: Params, state: GroupState, generator: torch.Generator
+    group: Group,
+    rule_params: Params,
+    state: GroupState,
+    generator: torch.Generator,
+    imitate: bool = False,
 ) -> WindowResult:
-    """K updates of every agent, the gradient of the rule through them, and births where due."""
+    """K updates of every agent, the gradient of the rule through them, and births where due.
+
+    With ``imitate`` the gradient is that of a warm start instead, see ``imitation.py``.
+    """
     source = Acting(group, state, generator)
     for_each = {k: p.expand(group.num_agents, *p.shape) for k, p in rule_params.items()}
-    meta = meta_gradient(
-        group.window, for_each, state.agents, state.values, source, mode=group.mode
-    )
+    args = (group.window, for_each, state.agents, state.values, source)
+    meta = imitation_gradient(*args) if imitate else meta_gradient(*args, mode=group.mode)
     state = replace(
         source.state, agents=meta.state, values=meta.value_state, age=state.age + group.num_updates
     )

@@ -74,6 +74,7 @@ def meta_step(
     optimiser: MetaOptimiser,
     generators: Sequence[torch.Generator],
     total: SumFn = lambda x: x,
+    imitate: bool = False,
 ) -> tuple[Discovery, StepInfo]:
     """Every group lives a window; then the rule takes a step, the same in every process."""
     params = discovery.rule_params
@@ -81,7 +82,7 @@ def meta_step(
     sums = {k: torch.zeros_like(p) for k, p in params.items()}
     used, norms, num_agents = torch.zeros(()), torch.zeros(()), 0
     for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
-        result = live_window(group, params, discovery.groups[i], generator)
+        result = live_window(group, params, discovery.groups[i], generator, imitate)
         gradient = result.meta.gradient
         norm = global_norm(gradient, batch_dims=1)
         sound = norm.isfinite() & (norm <= optimiser.max_norm)

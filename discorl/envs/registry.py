@@ -170,12 +170,9 @@ def make_env(
 
         return gymnasium_env(name.removeprefix("gym:"), num_envs, device, options)
     if suite := suites.find(name):
-        from discorl.envs.gymnasium import GymnasiumEnv
+        from discorl.envs.suites.tensors import suite_env
 
-        options = options or EnvConfig()
-        stack = {"stack": frame_stack} if suite.stacks_frames else {}
-        envs = suite.make(name, num_envs, stack, processes=options.workers == "async")
-        return GymnasiumEnv(envs, device, name=f"'{name}'", options=options, owned=True)
+        return suite_env(suite, name, num_envs, device, options, frame_stack)
     return make_tensor_env(name, num_envs, device)
 
 
@@ -195,5 +192,6 @@ def _names_like(name: str) -> str:
     head = name.partition(":")[0]
     if alike := [known for known in names if re.match(rf"{re.escape(head)}(:|,|$)", known)]:
         return ", ".join(alike)
-    heads = dict.fromkeys(re.split("[:,]", known)[0] for known in names if "@" not in known)
+    heads = dict.fromkeys(re.split("[:,]", known)[0] for known in KNOWN if "@" not in known)
+    heads |= dict.fromkeys(suite.prefix for suite in suites.SUITES)
     return f"{', '.join(heads)}; 'discorl envs' lists what may follow them"

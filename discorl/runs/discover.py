@@ -74,9 +74,12 @@ class DiscoverRun:
         params = tree.to(self.start, self.ranks.device)
         return init_discovery(self.groups, params, self.optimiser, self.generators)
 
-    def step(self, discovery: Discovery) -> tuple[Discovery, StepInfo]:
-        """One meta-step, together with the other processes."""
-        return meta_step(self.groups, discovery, self.optimiser, self.generators, self._sum)
+    def step(self, discovery: Discovery, step: int) -> tuple[Discovery, StepInfo]:
+        """A meta-step, together with the other processes; the first ones may be a warm start."""
+        imitate, optimiser = step <= self.config.warm_start, self.optimiser
+        if imitate:
+            optimiser = dataclasses.replace(optimiser, learning_rate=self.config.warm_start_rate)
+        return meta_step(self.groups, discovery, optimiser, self.generators, self._sum, imitate)
 
     def evaluate(self, params: Params) -> dict[str, float]:
         """Mean return of fresh agents on each held-out task, over the last fifth of a trial."""
@@ -101,6 +104,7 @@ class DiscoverRun:
             "meta_steps": step,
             "seed": self.config.seed,
             "init": self.config.init,
+            "warm_start": min(step, self.config.warm_start),
             "tasks": " ".join(self.config.tasks),
         }
         save_rule(path, self.rule, params, provenance)
@@ -181,8 +185,8 @@ def _discover(
     ):
         while step < config.steps:
             before = discovery
-            discovery, info = run.step(discovery)
             step += 1
+            discovery, info = run.step(discovery, step)
             _check_alive(run, before, info, step)
             stats.observe(run.owned, info)
             (is_last,) = distributed.any_of(step == config.steps or stop.requested)

@@ -59,6 +59,10 @@ class RuleConfig:
     mask_episode_starts: bool = True
     """Leave the first step of each episode out of the agents' loss, as Disco103's agents do."""
 
+    open_gate: bool = False
+    """Start with the lifetime LSTM letting everything through. The reference's random start lets
+    nothing of a trajectory through at birth, and discovery must first find a way around that."""
+
     def __post_init__(self) -> None:
         sizes = (self.prediction_size, self.hidden, self.lifetime_hidden, self.embedding_width)
         if min(sizes) < 1 or self.num_bins < 2:
@@ -136,8 +140,13 @@ class DiscoverConfig:
     """Tasks that the rule never trains on; agents are trained on them to see how general it is."""
     init: str = "random"
     """Where the rule starts: random, disco103, or the path of a rule file (fine-tuning)."""
+    warm_start: int = 0
+    """First meta-steps in which the rule only learns to imitate a hand-written target (the target
+    network's policy moved by clipped advantages), from where the meta-gradient has more to say."""
+    warm_start_rate: float = 3e-3
+    """Step size of the rule while it imitates."""
     steps: int = 800
-    """Meta-steps."""
+    """Meta-steps, warm start included."""
     seed: int = 0
     """Two runs with the same seed on the same machine are equal to the last bit."""
     device: str = "auto"

@@ -47,7 +47,11 @@ def starting_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
     rule = DiscoRule(
         sizes, ValueHead(c.num_bins, c.max_abs_value), returns, mask_episode_starts=masks
     )
-    return rule, rule.init_params(torch.Generator().manual_seed(config.seed))
+    params = rule.init_params(torch.Generator().manual_seed(config.seed))
+    if c.open_gate:
+        params["lifetime_gate.weight"] = 0.1 * params["lifetime_gate.weight"]
+        params["lifetime_gate.bias"] = torch.ones_like(params["lifetime_gate.bias"])
+    return rule, params
 
 
 def make_group(

@@ -53,7 +53,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise DiscorlError(f"{path.parent} holds no run: there is no config.json in it") from None
+        raise DiscorlError(f"{path.parent} is not a run: it has no config.json") from None
     except (OSError, ValueError) as e:
         raise DiscorlError(f"cannot read {path}: {e}") from None
 

@@ -93,10 +93,7 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
         return made[-1]
 
     try:
-        env = prepare_env(
-            agent.folder, as_env(factory, 1, agent.device, agent.config.env, f"'{env_id}'")
-        )
-        env.reset(torch.Generator(device=agent.device).manual_seed(0))
+        factory().reset()
         _pixels(made[-1])
     except gymnasium.error.DependencyNotInstalled as e:
         raise DiscorlError(
@@ -104,6 +101,8 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
         ) from None
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
+    env = as_env(factory, 1, agent.device, agent.config.env, f"'{env_id}'")
+    env = prepare_env(agent.folder, env)
     return env, lambda: _pixels(made[-1]), int(made[-1].metadata.get("render_fps") or FPS)
 
 

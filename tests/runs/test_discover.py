@@ -99,11 +99,14 @@ def test_resumes_to_the_last_bit(tmp_path: Path, per_agent: bool) -> None:
 def killed_until_done(folder: Path, steps: int, kills: int, seed: int) -> int:
     """Kill -9 the run at random moments, resuming each time; returns how many kills hit."""
     rng, hits = random.Random(seed), 0
-    args = command(folder, steps)
-    for _ in range(kills):
+    args, metrics = command(folder, steps), folder / "metrics.jsonl"
+    for i in range(kills):
         process = subprocess.Popen(args, stdout=subprocess.DEVNULL, env=environment())
-        # Mostly after the slow start, so that kills fall among the steps.
-        time.sleep(rng.uniform(3.0, 9.0))
+        # Spread over the whole run: wait for some step, then for a moment within or after it.
+        step = 1 + i * (steps - 2) // kills
+        while process.poll() is None and len(read_rows(metrics)) < step:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 0.3))
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)
             hits += 1

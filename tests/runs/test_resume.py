@@ -197,7 +197,7 @@ def test_every_setting_survives_the_config_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "holds no run"),
+        (None, "is not a run"),
         ("{", "cannot read"),
         ("[]", "not the configuration"),
         ("{}", "not the configuration"),
@@ -323,8 +323,8 @@ def test_only_some_settings_may_change(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--resume"], "needs the folder of a run"),
         (["--resume", "--steps", "3"], "needs the folder of a run"),
-        (["--resume", "nowhere"], "nowhere holds no run"),
-        (["--resume=nowhere"], "nowhere holds no run"),
+        (["--resume", "nowhere"], "nowhere is not a run"),
+        (["--resume=nowhere"], "nowhere is not a run"),
     ],
 )
 def test_bad_resumes_are_one_line(

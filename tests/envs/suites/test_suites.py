@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AsyncVectorEnv
 
 from discorl.cli import main
@@ -13,7 +14,7 @@ from discorl.envs.registry import make_env
 from discorl.envs.suites import packages
 from discorl.envs.suites.packages import choose
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import play, same
+from tests.envs.suites.streams import needs, play, same
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_nothing_is_imported_early() -> None:
 
 
 def test_unknown_environment_names_the_suites() -> None:
-    with pytest.raises(DiscorlError, match="ale:GAME"):
+    with pytest.raises(DiscorlError, match=r"ale, .*sokoban"):
         make_env("atari:Pong", 1)
 
 
@@ -122,14 +123,6 @@ def test_choose() -> None:
 
 def test_a_suite_as_tensors() -> None:
     """Sokoban needs no package."""
-    from inspect import signature
-
-    import torch
-
-    from discorl.envs.gymnasium import GymnasiumEnv
-
-    if "envs" not in signature(GymnasiumEnv).parameters:
-        pytest.skip("GymnasiumEnv does not take vector environments yet")
     env = make_env("sokoban", 3)
     generator = torch.Generator().manual_seed(0)
     state, first = env.reset(generator)
@@ -137,3 +130,31 @@ def test_a_suite_as_tensors() -> None:
     assert first.observation.shape == (3, 4, 10, 10)
     _, then = env.step(state, torch.zeros(3, dtype=torch.long), generator)
     assert np.allclose(then.reward, -0.1)
+
+
+@pytest.mark.parametrize(
+    "task, shape",
+    [
+        pytest.param("ale:Pong", (4, 84, 84), marks=needs("ale_py")),
+        pytest.param("minatar:seaquest", (10, 10, 10), marks=needs("minatar")),
+        pytest.param("minigrid:Empty-5x5", (21, 7, 7), marks=needs("minigrid")),
+        pytest.param("procgen:coinrun", (3, 64, 64), marks=needs("envpool")),
+    ],
+)
+def test_images_lie_channels_first(task: str, shape: tuple[int, ...]) -> None:
+    env = make_env(task, 2)
+    _, first = env.reset(torch.Generator().manual_seed(0))
+    assert env.spec.observation_shape == shape
+    assert first.observation.shape == (2, *shape)
+    assert first.observation.dtype == torch.uint8
+
+
+@needs("nle")
+def test_nethack_as_tensors() -> None:
+    env = make_env("nethack:score", 2)
+    _, first = env.reset(torch.Generator().manual_seed(0))
+    assert {key: tuple(value.shape) for key, value in first.observation.items()} == {
+        "glyphs": (2, 21, 79),
+        "blstats": (2, 27),
+        "message": (2, 256),
+    }

@@ -1,0 +1,28 @@
+"""A suite's tasks as environments on tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from discorl.envs.gymnasium import GymnasiumEnv
+from discorl.envs.options import EnvConfig
+from discorl.envs.suites import Suite
+
+
+def suite_env(
+    suite: Suite,
+    task: str,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    options: EnvConfig | None = None,
+    frame_stack: int = 1,
+) -> GymnasiumEnv:
+    """Copies of ``task``. Where the suite says how its images lie, nobody has to guess."""
+    options = options or EnvConfig()
+    stack = {"stack": frame_stack} if suite.stacks_frames else {}
+    envs = suite.make(task, num_envs, stack, processes=options.workers == "async")
+    layout = envs.metadata.get("image_layout", options.image_layout)
+    options = replace(options, image_layout=layout)
+    return GymnasiumEnv(envs, device, name=f"'{task}'", options=options, owned=True)
