@@ -89,11 +89,13 @@ def _train(args: list[str]) -> int:
     task = "catch"
     if args and not args[0].startswith("-"):
         task, args = args[0], args[1:]
+    default = presets.for_task(task, _value_of("--preset", args) or "small")
+    default = presets.for_rule(default, _value_of("--rule", args) or default.rule)
     config = _parse(
         TrainConfig,
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
-        default=presets.for_task(task, _value_of("--preset", args) or "small"),
+        default=default,
         args=[_long_name(arg) for arg in args],
     )
     if config.task != task:

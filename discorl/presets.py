@@ -8,6 +8,8 @@ from typing import Literal
 
 from discorl.config import NetConfig, OptimiserConfig, ReturnConfig, TrainConfig
 from discorl.errors import DiscorlError
+from discorl.rules.store import embedded_rules
+from discorl.runs.rule_choice import best_at_hand
 
 Preset = Literal["small", "paper"]
 
@@ -139,6 +141,28 @@ SMALL_ONLY: dict[str, Callable[[str], TrainConfig]] = {
     "minatar": minatar,
     "minigrid": minigrid,
 }
+
+
+def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
+    """The preset with the settings that the package's own rule was discovered with.
+
+    Disco103 and the baselines keep those of the task; so do the suites, whose networks are larger
+    than any that our rule has seen.
+    """
+    name = best_at_hand()[0] if rule == "auto" else rule
+    own = name in dict(embedded_rules())
+    if not own or config.task.partition(":")[0] in {*BY_PREFIX, "minatar", "minigrid"}:
+        return config
+    return replace(
+        config,
+        num_envs=16,
+        rollout_length=16,
+        batch_size=16,
+        replay_capacity=16,
+        net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
+        optimiser=OptimiserConfig(learning_rate=1e-2),
+        returns=ReturnConfig(discount=0.99),
+    )
 
 
 def for_task(task: str, preset: str = "small") -> TrainConfig:

@@ -33,7 +33,7 @@ def choose_rule(config: TrainConfig) -> RuleChoice:
     """The rule named by ``config.rule`` with the configuration's settings."""
     name, note = config.rule, ""
     if name == "auto":
-        name, note = _best_at_hand()
+        name, note = best_at_hand()
     returns = ReturnSettings(config.returns.discount, config.returns.lambda_)
     if name == ACTOR_CRITIC:
         return RuleChoice(name, _actor_critic(config, returns), {}, note=note)
@@ -64,7 +64,7 @@ def _actor_critic(config: TrainConfig, returns: ReturnSettings) -> ActorCritic:
     )
 
 
-def _best_at_hand() -> tuple[str, str]:
+def best_at_hand() -> tuple[str, str]:
     """Disco103 if it is on this machine, else a rule of our own, else the actor-critic."""
     if find_disco103():
         return DISCO103, ""

@@ -96,9 +96,11 @@ def _convert(hint: Any, value: Any) -> Any:
     if value is None:
         return None
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if isinstance(value, dict):
-        cls = next(o for o in options if dataclasses.is_dataclass(o))
-        return _build(cls, value)  # pyright: ignore[reportArgumentType]
+    settings: Any = next((o for o in options if dataclasses.is_dataclass(o)), None)
+    if settings is not None:
+        if not isinstance(value, dict):
+            raise TypeError(f"{value!r:.40} where settings should be")
+        return _build(settings, value)
     if isinstance(value, list):
         return tuple(_convert(Any, v) for v in value)
     return Path(value) if Path in options else value
