@@ -162,9 +162,12 @@ def make_env(
     num_envs: int,
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
-    frame_stack: int = 1,
+    frame_stack: int | None = None,
 ) -> Env:
-    """Copies of the environment called ``name``; suites of games stack their last frames."""
+    """Copies of the environment called ``name``.
+
+    Suites of games stack their last ``frame_stack`` frames, or as many as is their own default.
+    """
     if name.startswith("gym:"):
         from discorl.envs.gymnasium import gymnasium_env  # imported late: Gymnasium loads slowly
 

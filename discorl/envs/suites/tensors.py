@@ -17,11 +17,11 @@ def suite_env(
     num_envs: int,
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
-    frame_stack: int = 1,
+    frame_stack: int | None = None,
 ) -> GymnasiumEnv:
     """Copies of ``task``. Where the suite says how its images lie, nobody has to guess."""
     options = options or EnvConfig()
-    stack = {"stack": frame_stack} if suite.stacks_frames else {}
+    stack = {"stack": frame_stack} if frame_stack and suite.stacks_frames else {}
     envs = suite.make(task, num_envs, stack, processes=options.workers == "async")
     layout = envs.metadata.get("image_layout", options.image_layout)
     options = replace(options, image_layout=layout)

@@ -132,6 +132,19 @@ def test_a_suite_as_tensors() -> None:
     assert np.allclose(then.reward, -0.1)
 
 
+@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
+def test_the_table_knows_who_stacks(suite: suites.Suite) -> None:
+    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
+    assert ("stack" in options.__dataclass_fields__) == suite.stacks_frames
+
+
+@pytest.mark.parametrize("frames, channels", [(None, 4), (1, 4), (3, 12)])
+def test_the_number_of_frames(frames: int | None, channels: int) -> None:
+    """A board of Sokoban has four channels."""
+    env = make_env("sokoban", 1, frame_stack=frames)
+    assert env.spec.observation_shape == (channels, 10, 10)
+
+
 @pytest.mark.parametrize(
     "task, shape",
     [
