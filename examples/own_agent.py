@@ -1,6 +1,6 @@
 """Bring your own agent: any nn.Module, trained on Catch by a discovered rule.
 
-python examples/own_agent.py                       # Disco103, about three minutes on a laptop
+python examples/own_agent.py                       # Catch with Disco103
 python examples/own_agent.py --save agent.pt       # go on later with --load agent.pt
 """
 
@@ -49,7 +49,7 @@ class MyAgent(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--rule", default="disco103", help="a rule's name or file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="file to save the trainer to")

@@ -1,6 +1,8 @@
-"""Own everything: your loop, your replay, your optimiser. The rule only says what to learn.
+"""Own everything: your loop, your optimiser. The rule only says what to learn.
 
-python examples/own_loop.py                # CartPole with Disco103, an LSTM and AdamW
+python examples/own_loop.py                # CartPole with Disco103, a GRU and AdamW
+
+It shows the moving parts and is not tuned: a replay, as DiscoTrainer has, is left out.
 """
 
 from __future__ import annotations
@@ -69,17 +71,17 @@ def main() -> None:
             actions = torch.distributions.Categorical(logits=out["logits"]).sample()
             # Reward and discount are those that arrived with this observation.
             record.append((obs, actions, reward, discount, out["logits"]))
-            new_obs, rewards, terminated, truncated, _ = env.step(actions.numpy())
-            obs, reward = torch.from_numpy(new_obs), torch.from_numpy(rewards).float()
+            new_obs, earned, terminated, truncated, _ = env.step(actions.numpy())
+            obs, reward = torch.from_numpy(new_obs), torch.from_numpy(earned).float()
             ended = torch.from_numpy(terminated | truncated)
             discount = 1 - ended.float()
             state = torch.where(ended.unsqueeze(1), agent.initial_state(NUM_ENVS), state)
             returns += reward
             finished += returns[ended].tolist()
             returns[ended] = 0
-        seen, acts, rewards, discounts, logits = map(torch.stack, zip(*record, strict=True))
+        observations, taken, rewards, discounts, logits = map(torch.stack, zip(*record))
         rollout = discorl.AgentRollout(
-            seen, acts, rewards, discounts, logits, agent_state=start_state
+            observations, taken, rewards, discounts, logits, agent_state=start_state
         )
 
         loss, rule_state, logs = rule.loss(agent, rollout, rule_state)

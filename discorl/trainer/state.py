@@ -61,13 +61,14 @@ def replay_to_plain(replay: Replay) -> dict[str, Any]:
     if storage is not None and size < replay.capacity:
         # A copy, for a slice would be saved together with all the empty slots.
         storage = tree.map(lambda x: x[:, :size].clone(), storage)
-    return {"capacity": replay.capacity, "next": replay._next, "storage": to_plain(storage)}
+    numbers = {"capacity": replay.capacity, "next": replay._next, "newest": replay._num_newest}
+    return numbers | {"storage": to_plain(storage)}
 
 
 def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay:
     """The replay that ``replay_to_plain`` told of."""
     replay = Replay(capacity)
-    numbers = {"capacity": capacity, "next": 0}
+    numbers = {"capacity": capacity, "next": 0, "newest": 0}
     if not isinstance(plain, dict) or plain.keys() != {*numbers, "storage"}:
         raise DiscorlError(f"replay {_difference(numbers | {'storage': None}, plain)}")
     if plain["capacity"] != capacity:
@@ -84,6 +85,7 @@ def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay
     except (TypeError, AttributeError, IndexError, RuntimeError) as e:
         raise DiscorlError(f"the saved replay is broken: {e}") from None
     is_next = type(plain["next"]) is int and 0 <= plain["next"] < capacity
+    is_next = is_next and type(plain["newest"]) is int and 0 < plain["newest"] <= size
     if not fits or not is_next or not 0 < size <= capacity:
         raise DiscorlError("the saved replay is broken: its parts have different sizes")
 
@@ -93,7 +95,7 @@ def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay
         return room
 
     replay._storage = tree.map(slots, kept)
-    replay._next, replay._size = plain["next"], size
+    replay._next, replay._size, replay._num_newest = plain["next"], size, plain["newest"]
     return replay
 
 
