@@ -51,7 +51,7 @@ bench: $(VENV)/base  ## Run the benchmarks beside the other implementations
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/docs  ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove what the build made
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist site

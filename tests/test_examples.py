@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """A cell that fails raises here; what it wrote goes to a folder of the test's."""
     nbformat = pytest.importorskip("nbformat", reason="needs pip install 'discorl[docs]'")
     nbclient = pytest.importorskip("nbclient", reason="needs pip install 'discorl[docs]'")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     monkeypatch.setenv("DISCORL_QUICKSTART_STEPS", "20")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
