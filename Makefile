@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format type bench clean
+.PHONY: help install demo test test-slow lint format type bench docs clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,13 +23,17 @@ $(VENV)/dev: $(VENV)/base
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envs]'
 	touch $@
 
+$(VENV)/docs: $(VENV)/base
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 demo: $(VENV)/base  ## Train Catch with the best rule on this machine
 	$(BIN)/discorl train catch
 
 test: $(VENV)/dev  ## Run the tests
 	$(BIN)/python -m pytest
 
-test-slow: $(VENV)/dev  ## Run the long learning and system tests
+test-slow: $(VENV)/dev $(VENV)/docs  ## Run the long learning and system tests
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/dev  ## Check style
@@ -46,6 +50,9 @@ type: $(VENV)/dev  ## Check types
 bench: $(VENV)/base  ## Run the benchmarks beside the other implementations
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/docs  ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:  ## Remove what the build made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,61 @@
+"""Your rule against others: train each with several seeds, then compare with intervals.
+
+python examples/compare_rules.py --rules disco103 actor-critic
+python examples/compare_rules.py --rules runs/my-discovery/rule.npz actor-critic --seeds 0 1 2 3 4
+
+The same on the command line: a `discorl train` for each rule and seed, then `discorl compare`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from discorl import presets
+from discorl.runs.compare import compare
+from discorl.runs.compare_table import print_comparison
+from discorl.runs.files import write_text
+from discorl.runs.report import html_report
+from discorl.runs.train import train
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rules", nargs="+", default=["disco103", "actor-critic"])
+    parser.add_argument("--task", default="catch")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--out", type=Path, default=Path("runs/comparison"))
+    args = parser.parse_args()
+
+    folders = []
+    for number, rule in enumerate(args.rules):
+        for seed in args.seeds:
+            config = replace(
+                presets.for_task(args.task),
+                rule=rule,
+                seed=seed,
+                steps=args.steps,
+                batch_size=args.batch_size,
+                out=args.out / f"rule-{number}-seed-{seed}",
+                progress="lines",
+            )
+            folders.append(train(config).folder)
+
+    comparison = compare(folders)
+    print_comparison(comparison, Console())
+    for task in comparison.tasks:
+        for group in task.groups:
+            score = group.score
+            print(f"{group.label} on {task.task}: {score.value:.3f} ({len(group.runs)} seeds)")
+    page = args.out / "comparison.html"
+    write_text(page, html_report(comparison))
+    print(f"open {page}")
+
+
+if __name__ == "__main__":
+    main()

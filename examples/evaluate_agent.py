@@ -1,0 +1,51 @@
+"""Use a trained agent: score it over whole episodes, then act with it step by step.
+
+discorl train catch --out runs/catch-1
+python examples/evaluate_agent.py runs/catch-1
+
+The first part on the command line: discorl evaluate runs/catch-1 --greedy --video episode.gif
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from discorl.runs.evaluate import evaluate, print_evaluation
+from discorl.runs.load import Policy, load_agent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("--episodes", type=int, default=100)
+    args = parser.parse_args()
+
+    agent = load_agent(args.run)
+    print(f"an agent for {agent.config.task}, trained with {agent.rule_name}")
+    for greedy in (False, True):
+        # Each seed plays so many episodes; the interval is over episodes, not training seeds.
+        result = evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
+        print_evaluation(result, Console())
+
+    # Acting by hand: a policy remembers what a recurrent agent needs from step to step.
+    rng = torch.Generator().manual_seed(0)
+    env = agent.make_env(num_envs=1)
+    policy = Policy(agent, greedy=True, generator=rng)
+    state, timestep = env.reset(rng)
+    actions, reward = [], 0.0
+    while True:
+        action = policy(timestep)
+        actions.append(int(action))
+        state, timestep = env.step(state, action, rng)
+        reward += float(timestep.reward)
+        if bool(timestep.ended):
+            break
+    print(f"one episode: actions {actions}, return {reward:.2f}")
+
+
+if __name__ == "__main__":
+    main()
