@@ -1,0 +1,50 @@
+"""The rule that ships with the package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from discorl import presets
+from discorl.rules.store import DISCO103_ENV, embedded_rules, load_rule
+from discorl.runs.rule_choice import best_at_hand
+from discorl.runs.train import train
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without Disco103."""
+    monkeypatch.delenv(DISCO103_ENV, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_it_is_small_and_says_where_it_comes_from() -> None:
+    [(name, path)] = embedded_rules()
+    assert name == "disco-mini"
+    assert path.stat().st_size < 2_000_000
+    loaded = load_rule(name)
+    assert loaded.rule.mask_episode_starts is False
+    assert "ecaf570" in loaded.provenance["discovered_by"]
+    assert path.with_suffix(".md").read_text().startswith("# disco-mini")
+
+
+@pytest.mark.usefixtures("offline")
+def test_it_is_the_default_where_disco103_is_not_at_hand() -> None:
+    name, note = best_at_hand()
+    assert name == "disco-mini"
+    assert "discorl rules fetch" in note
+    config = presets.for_rule(presets.for_task("catch"), "auto")
+    assert (config.num_envs, config.batch_size, config.returns.discount) == (16, 16, 0.99)
+    assert presets.for_rule(config, "disco103") is config
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("seed", range(5))
+def test_it_learns_catch(tmp_path: Path, seed: int) -> None:
+    config = presets.for_rule(presets.for_task("catch"), "disco-mini")
+    out = tmp_path / "run"
+    result = train(replace(config, rule="disco-mini", seed=seed, out=out, progress="none"))
+    assert result.metrics[-1]["success"] >= 0.95
