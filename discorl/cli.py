@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -198,7 +199,7 @@ def _long_name(arg: str) -> str:
 
 def _value_of(option: str, args: list[str]) -> str | None:
     """The value that ``args`` give an option, which others take their defaults from."""
-    for arg, after in zip(args, [*args[1:], None], strict=True):
+    for arg, after in itertools.zip_longest(args, args[1:]):
         if arg == option:
             return after
         if arg.startswith(f"{option}="):

@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from discorl.cli import main
+from discorl.cli import _value_of, main
 from discorl.rules.store import load_rule
 from discorl.runs.files import load_params
 from discorl.runs.logging import TIMING_FIELDS
@@ -341,3 +341,17 @@ def test_rules_of_the_public_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert "42 arrays, 754,778 parameters" in capsys.readouterr().out
     assert main(["rules", "fetch"]) == 0
     assert "already here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "args, value",
+    [
+        ([], None),
+        (["--steps", "3"], None),
+        (["--rule", "a"], "a"),
+        (["--steps", "3", "--rule=b"], "b"),
+        (["--rule"], None),
+    ],
+)
+def test_options_that_others_take_their_defaults_from(args: list[str], value: str | None) -> None:
+    assert _value_of("--rule", args) == value
