@@ -37,9 +37,7 @@ def test_each_is_short_and_says_how_to_run_it(path: Path) -> None:
 def test_train_cartpole_and_evaluate_agent(rule: Path, tmp_path: Path) -> None:
     """The second example takes what the first leaves."""
     out = tmp_path / "run"
-    shown = run(
-        "train_cartpole.py", "--rule", rule, "--steps", 5, "--num-envs", 16, "--out", out
-    )
+    shown = run("train_cartpole.py", "--rule", rule, "--steps", 5, "--num-envs", 16, "--out", out)
     assert "last logged return" in shown
     assert (out / "agent.npz").exists()
 
