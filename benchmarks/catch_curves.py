@@ -1,7 +1,7 @@
 """Catch with Disco103, several seeds: learning curves beside the reference's.
 
     python -m benchmarks.catch_curves                       # five seeds, the reference's settings
-    python -m benchmarks.catch_curves --name episode-starts-learnt -- --no-mask-episode-starts
+    python -m benchmarks.catch_curves --name episode-starts-learnt -- --mask-episode-starts False
 
 The settings are the reference's: 2 environments, 29 steps, batches of 64 from a replay of 1024,
 learning rate 0.01. It leaves the first step of each episode out of the loss; the second command
