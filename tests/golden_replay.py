@@ -563,8 +563,10 @@ def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
 
 
 META_TOLERANCE = 1e-4  # of meta-gradients, relative to the largest entry of each array
-NUM_JITTERS, JITTER = 4, 2 * 2.0**-23  # float64 runs with inputs off by about two float32 ulps
-NOISE_MARGIN = 2
+NUM_JITTERS, JITTER = 6, 2.0**-23  # float32 runs with inputs off by about a unit in the last place
+NOISE_MARGIN = 8
+"""For Disco103 the golden meta-gradient is some times as far from the reference's own float64 one
+(tests/golden/float64) as ours is: median 1.3e-3 and 0.8e-3, largest ratio 28."""
 
 
 def value_params(arrays: Arrays) -> Params:
@@ -627,30 +629,35 @@ def replay_meta_gradient(arrays: Arrays, report: Report) -> None:
         check_meta_gradient(arrays, report, result, noise, mode, tolerances)
 
 
+def in_float64(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x
+
+
 def float32_noise(window: Window, inputs: tuple) -> tuple[Params, dict[str, float]]:
     """How far a float32 run may be from another: absolutely in each of the agent's parameters after
     the last update, relatively in the meta-gradient of each module of the rule.
 
-    Adam divides by the root of the second moment, so a gradient that is nothing but rounding
-    becomes a full step and its derivative is enormous: some meta-gradients have two good digits.
-    Measured in float64, by what a few units in the last place of float32 in the inputs change.
+    Values are rounded coarsely (see above), and Adam divides by the root of the second moment, so
+    a gradient that is nothing but rounding becomes a full step and its derivative is enormous: some
+    meta-gradients have two good digits. Measured by how far float32 runs, on inputs that differ in
+    the last place, are from the float64 one, which equals the reference's in float64
+    (tests/test_golden.py).
     """
     generator = torch.Generator().manual_seed(0)
 
-    def jittered(x: Tensor, size: float) -> Tensor:
+    def jittered(x: Tensor) -> Tensor:
         if not x.is_floating_point():
             return x
-        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
-        return x.double() * (1 + size * noise)
+        return x * (1 + JITTER * torch.randn(x.shape, generator=generator))
 
-    def run(size: float) -> MetaGradient:
-        return through(window, tree.map(lambda x: jittered(x, size), inputs), "plain")
+    def run(change: Callable[[Tensor], Tensor]) -> MetaGradient:
+        return through(window, tree.map(change, inputs), "plain")
 
-    exact = run(0.0)
+    exact = run(in_float64)
     in_params = {k: torch.zeros(()) for k in exact.state.params}
     in_gradient: dict[str, float] = {}
     for _ in range(NUM_JITTERS):
-        other = run(JITTER)
+        other = run(jittered)
         for name, p in other.state.params.items():
             distance = (p - exact.state.params[name]).abs().max()
             in_params[name] = torch.maximum(in_params[name], distance)

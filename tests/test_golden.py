@@ -22,10 +22,7 @@ from tests.golden_replay import (
 
 SCRIPT = Path(__file__).parent / "golden_replay.py"
 NEEDS_DISCO103 = ("disco103",)
-
-# The meta-gradient through Disco103 is noisier than its tolerance; discovery will settle it.
-LATER = {"meta_gradient_disco103"}
-PATHS = [p for p in sorted(GOLDEN.glob("*.npz")) if p.stem not in LATER]
+PATHS = sorted(GOLDEN.glob("*.npz"))
 SMALL_PATHS = [p for p in PATHS if not any(name in p.stem for name in NEEDS_DISCO103)]
 FILES = [
     pytest.param(p, id=p.stem, marks=[] if p in SMALL_PATHS else pytest.mark.disco103)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from discorl.rules.format import reference_name
+from discorl.rules.format import params_to_arrays
 from tests.builders import GOLDEN, double
 from tests.golden_replay import agent_name, group, load, meta_gradient_inputs, through
 
-TOLERANCE = 1e-9  # relative to the largest entry of each array
+TOLERANCE = 1e-7
+"""Relative to the largest entry of each array. The reference has constants in float32."""
 
 
 def relative_error(got: torch.Tensor, want: np.ndarray) -> float:
@@ -17,17 +19,31 @@ def relative_error(got: torch.Tensor, want: np.ndarray) -> float:
     return float((got - expected).abs().max() / expected.abs().max())
 
 
-def test_equals_the_reference_in_float64() -> None:
-    window, inputs, _ = meta_gradient_inputs(load(GOLDEN / "meta_gradient_small.npz"))
-    want = load(GOLDEN / "float64" / "meta_gradient_small.npz")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta_gradient_small",
+        pytest.param("meta_gradient_disco103", marks=pytest.mark.disco103),
+    ],
+)
+def test_equals_the_reference_in_float64(name: str) -> None:
+    window, inputs, _ = meta_gradient_inputs(load(GOLDEN / f"{name}.npz"))
+    want = load(GOLDEN / "float64" / f"{name}.npz")
     result = through(window, double(inputs), "plain")
 
     assert relative_error(result.loss, want["meta_loss"]) < TOLERANCE
-    for name, array in group(want, "params_final").items():
-        ours = agent_name(name).replace("second", "y")
-        assert relative_error(result.state.params[ours], array.T.copy()) < TOLERANCE, name
-    gradients = group(want, "meta_grads")
-    for name, got in result.gradient.items():
-        array = gradients[reference_name(name)]
-        matrix = array.reshape(array.shape[-2:]).T.copy() if array.ndim > 1 else array
-        assert relative_error(got, matrix) < TOLERANCE, name
+    for param, array in group(want, "params_final").items():
+        ours = agent_name(param).replace("second", "y")
+        assert relative_error(result.state.params[ours], array.T.copy()) < TOLERANCE, param
+    compared = 0
+    for param, got in params_to_arrays(result.gradient).items():
+        full = torch.from_numpy(got).double()
+        for part, of in (
+            ("meta_grads", full),
+            ("meta_grads_first32", full.flatten()[:32]),
+            ("meta_grads_norm", full.norm()),
+        ):
+            if f"{part}/{param}" in want:
+                assert relative_error(of, want[f"{part}/{param}"]) < TOLERANCE, (part, param)
+                compared += 1
+    assert compared >= len(result.gradient)
