@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import MEMORY_JOB, TimedJob
+from benchmarks.jobs import MEMORY_JOBS, TimedJob
 from benchmarks.workers import Implementation, Worker, WorkerError
 
 PAUSE = 0.3
@@ -40,8 +41,8 @@ class Session:
 
     timings: dict[str, dict[str, Timings]] = field(default_factory=dict)
     """By job, then by implementation."""
-    memory: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By implementation: ``start`` (libraries loaded) and ``peak`` bytes."""
+    memory: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """By job, then by implementation: ``start`` (libraries loaded) and ``peak`` bytes."""
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     """Implementations that could not be had, and why."""
@@ -129,18 +130,19 @@ def _time_round(
 def measure_memory(
     session: Session, implementations: Sequence[Implementation], threads: int
 ) -> None:
-    """Peak memory of the training step, each implementation in a process that does only that."""
-    for implementation in implementations:
+    """Peak memory of some jobs, each implementation and job in a process that does only that."""
+    for job, implementation in itertools.product(MEMORY_JOBS, implementations):
         name = implementation.name
         if name in session.absent:
             continue
         try:
             with Worker(implementation, threads) as worker:
-                reply = worker.ask(MEMORY_JOB.work, MEMORY_JOB.options, repeats=5)
+                reply = worker.ask(job.work, job.options, repeats=5)
         except WorkerError as e:
-            session.failed.setdefault("memory", {})[name] = str(e)
+            session.failed.setdefault(f"memory of {job.name}", {})[name] = str(e)
         else:
-            session.memory[name] = {"start": worker.start_bytes, "peak": reply["peak_bytes"]}
+            figures = {"start": worker.start_bytes, "peak": reply["peak_bytes"]}
+            session.memory.setdefault(job.name, {})[name] = figures
             session.facts.setdefault(name, worker.facts)
 
 

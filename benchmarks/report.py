@@ -157,10 +157,11 @@ def _table(session: Session) -> list[str]:
         lines.append(
             _amounts_row(session, "replay, bytes per transition", stored, "{:,.0f}".format)
         )
-    if session.memory:
-        peaks = {name: memory["peak"] for name, memory in session.memory.items()}
-        title = "peak memory of the training step"
-        lines.append(_amounts_row(session, title, peaks, lambda x: f"{x / 2**20:,.0f} MiB"))
+    for job in JOBS:
+        if of_job := session.memory.get(job.name):
+            peaks = {name: figures["peak"] for name, figures in of_job.items()}
+            title = f"peak memory: {job.title}"
+            lines.append(_amounts_row(session, title, peaks, lambda x: f"{x / 2**20:,.0f} MiB"))
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import torch
 
@@ -20,13 +21,18 @@ from benchmarks.worker import (
     T,
     serve,
 )
-from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
+from discorl.config import NetConfig
+from discorl.discover_presets import notebook
+from discorl.discovery.meta_step import init_discovery
+from discorl.discovery.meta_step import meta_step as one_meta_step
 from discorl.envs.catch import Catch
 from discorl.rules.store import load_rule
+from discorl.runs.discover_setup import make_group, meta_optimiser, starting_rule
 from discorl.runs.memory import keep_freed_memory
 from discorl.types import AgentState, EnvSpec, Params, Rollout
 
@@ -84,6 +90,41 @@ def train() -> Job:
 
     while len(replay) < B:
         step()
+    return Job(step)
+
+
+def learn_pixels(num_actions: int = 6, batch: int = 16) -> Job:
+    """One update of an Atari agent of laptop size on a rollout that stays the same."""
+    loaded = load_rule("disco103")
+    shape = (4, 84, 84)
+    config = NetConfig((128,), 64, (64,), torso_kind="nature")
+    net = agent_net(EnvSpec(shape, num_actions, is_image=True), loaded.rule, config)
+    agent = Agent(net, loaded.rule, adam_clip(5e-4))
+    state = agent.init_state(torch.Generator().manual_seed(0))
+    rollout = random_rollout(num_actions, batch, T)
+    pixels = torch.randint(256, (T, batch, *shape), dtype=torch.uint8)
+    rollout = replace(rollout, observations=pixels)
+
+    def step() -> None:
+        nonlocal state
+        state, _ = update_agent(agent, loaded.params, state, rollout)
+
+    return Job(step)
+
+
+def meta_step() -> Job:
+    """All agents act and learn, and the rule follows the gradient through what they learnt."""
+    config = notebook()
+    rule, params = starting_rule(config)
+    groups = [make_group(config, g, rule, torch.device("cpu")) for g in config.groups]
+    generators = [torch.Generator().manual_seed(i) for i, _ in enumerate(groups)]
+    optimiser = meta_optimiser(config)
+    discovery = init_discovery(groups, params, optimiser, generators)
+
+    def step() -> None:
+        nonlocal discovery
+        discovery, _ = one_meta_step(groups, discovery, optimiser, generators)
+
     return Job(step)
 
 
@@ -145,10 +186,9 @@ def matmul_square(size: int = 2048) -> Job:
 
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
-    work = (train, learn, act, env_steps, replay_sample, matmul, matmul_square)
-    if COMPILE:
-        work = (train, learn)  # the rest has nothing to compile
+    compiled = (train, learn)  # the rest has nothing to compile
+    rest = (learn_pixels, meta_step, act, env_steps, replay_sample, matmul, matmul_square)
     serve(
-        {w.__name__: w for w in work},
+        {w.__name__: w for w in (compiled if COMPILE else (*compiled, *rest))},
         {"torch": torch.__version__, "threads": torch.get_num_threads()},
     )
