@@ -136,7 +136,8 @@ def options() -> set[str]:
 
 def code_of(page: Path) -> str:
     """What a page shows as code."""
-    return "\n".join(re.findall(r"```.*?```|`[^`]+`", page.read_text(), re.DOTALL))
+    found = re.findall(r"```.*?```|`[^`]+`|^    .*?$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return "\n".join(found)
 
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=named)
