@@ -115,7 +115,10 @@ def _collect(
     batch = _batch_of(observation)
     has_state = form is not Form.FEEDFORWARD
     fresh = initial_state(agent, batch, place) if has_state else None
-    state = fresh if state is None else _checked_state(state, fresh, batch)
+    if state is None:
+        state = fresh
+    elif has_state:  # an agent without one hands it through, as disco-torch's loop expects
+        _check_memory(state, fresh, batch)
     reward, discount = _last_of(previous, batch, place)
     if has_state:
         state = reset_where(discount == 0, fresh, state)
@@ -209,15 +212,14 @@ def _like(observation: Any, before: Any) -> Any:
     return observation
 
 
-def _checked_state(state: Any, fresh: Any, batch: int) -> Any:
-    """The agent's memory, if it is of this agent and of as many environments."""
+def _check_memory(state: Any, fresh: Any, batch: int) -> None:
+    """Raise unless a state is of this agent and of as many environments."""
     if type(state) is not type(fresh) or len(tree.leaves(state)) != len(tree.leaves(fresh)):
         raise DiscorlError(
             f"state is a {type(state).__name__}, but the agent's memory is a "
             f"{type(fresh).__name__}: pass what the last call returned, or None to begin"
         )
     check_state(state, batch)
-    return state
 
 
 def _checked(result: Any) -> tuple[Any, Any, Any]:
