@@ -315,7 +315,7 @@ def test_ctrl_c_and_sigterm_save_first(tmp_path: Path) -> None:
         while process.poll() is None and (not log.exists() or log.stat().st_size <= before):
             time.sleep(0.01)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=1800)
         assert process.returncode == 130
         assert f"Stopped by {word}" in out
         assert "--resume" in out
