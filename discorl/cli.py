@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from discorl.config import CheckpointConfig
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
+
+_format_warning = warnings.formatwarning
 
 USAGE = """\
 discorl: train RL agents with a learned update rule.
@@ -67,6 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     if args[0] not in commands:
         print(f"error: no command is called '{args[0]}'; see 'discorl --help'", file=sys.stderr)
         return 2
+    warnings.formatwarning = _one_line
     try:
         return commands[args[0]](args[1:])
     except DiscorlError as e:
@@ -78,6 +82,13 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
+
+def _one_line(message: Warning | str, category: type[Warning], *where: Any) -> str:
+    """Our own warnings are for the user, who has no use for the line of code."""
+    if issubclass(category, UserWarning):
+        return f"warning: {message}\n"
+    return _format_warning(message, category, *where)
 
 
 def _train(args: list[str]) -> int:

@@ -156,7 +156,7 @@ def run_python(
         [sys.executable, *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,  # for a hang; machines may be busy
         cwd=cwd,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
     )

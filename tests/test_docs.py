@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
+import io
 import os
 import re
 from pathlib import Path
@@ -13,10 +15,12 @@ from typing import Any
 import pytest
 
 import discorl
+from discorl.cli import main
 from tests.builders import run_python
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESULTS = sorted((ROOT / "benchmarks").rglob("*.md"))
 REFERENCE = "\n".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
 
 
@@ -42,6 +46,36 @@ def find(name: str) -> Any:
 def test_public_symbols_are_documented(name: str) -> None:
     assert inspect.getdoc(getattr(discorl, name))
     assert f"::: discorl.{name}\n" in REFERENCE
+
+
+def public(body: list[ast.stmt]) -> list[ast.ClassDef | ast.FunctionDef]:
+    return [
+        x
+        for x in body
+        if isinstance(x, ast.ClassDef | ast.FunctionDef)
+        and not x.name.startswith("_")
+        and "overload" not in map(ast.unparse, x.decorator_list)
+    ]
+
+
+def test_all_that_is_public_has_a_docstring() -> None:
+    """Modules, classes, functions and methods; a method may be explained by its Protocol."""
+    modules = {path: ast.parse(path.read_text()) for path in (ROOT / "discorl").rglob("*.py")}
+    assert [named(path) for path, module in modules.items() if not ast.get_docstring(module)] == []
+    top = {
+        (named(path), x.name): x for path, module in modules.items() for x in public(module.body)
+    }
+    assert len(top) > 300
+    assert [name for name, x in top.items() if not ast.get_docstring(x)] == []
+    methods = [
+        (*name, x.name, ast.get_docstring(x))
+        for name, owner in top.items()
+        if isinstance(owner, ast.ClassDef)
+        for x in public(owner.body)
+    ]
+    explained = {method for *_, method, text in methods if text}
+    explained |= {"forward", "observation", "close_extras"}  # of PyTorch and Gymnasium
+    assert [where for *where, text in methods if not text and where[-1] not in explained] == []
 
 
 def test_the_reference_names_only_what_exists() -> None:
@@ -74,6 +108,45 @@ def test_snippets_are_python_and_import_what_exists(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("discorl"):
                 for alias in node.names:
                     find(f"{node.module}.{alias.name}")
+
+
+HELPS = [
+    *("train catch", "train gym:CartPole-v1", "discover suite", "discover --resume RUN"),
+    *("compare", "evaluate", "envs", "rules list", "rules export"),
+]
+ELSEWHERE = {
+    *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun
+    *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
+    *("--resume", "--version"),
+}
+
+
+@pytest.fixture(scope="module")
+def options() -> set[str]:
+    """Every option of every command, as its help shows it."""
+    shown = io.StringIO()
+    for command in HELPS:
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            main([*command.split(), "--help"])
+    found = set(re.findall(r"--[a-z][a-z0-9.-]*", shown.getvalue()))
+    assert len(found) > 60
+    # Settings of the environment go without their prefix too.
+    return found | {name.replace("--env.", "--") for name in found} | ELSEWHERE
+
+
+def code_of(page: Path) -> str:
+    """What a page shows as code."""
+    found = re.findall(r"```.*?```|`[^`]+`|^    .*?$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=named)
+def test_options_in_the_text_exist(page: Path, options: set[str]) -> None:
+    # The benchmarks have options of their own, before the bare -- that ends them.
+    code = re.sub(r"python -m benchmarks.*?( -- |`|\n)", r"\1", code_of(page))
+    code = re.sub(r"python examples/\S+.*", "", code)
+    named_there = {name.rstrip(".") for name in re.findall(r"(?<![\w-])--[a-z][a-z0-9.-]*", code)}
+    assert named_there - {"--env"} <= options
 
 
 @pytest.mark.slow

@@ -234,6 +234,11 @@ def test_a_rule_without_its_parameters() -> None:
     "settings, message",
     [
         ({"lr": 0}, "lr must be a number above 0"),
+        ({"lr": "0.1"}, "lr must be a number above 0, not '0.1'"),
+        ({"max_grad_value": -1.0}, "max_grad_value must be a number above 0"),
+        ({"replay_capacity": 1e3}, "replay_capacity must be a whole number, not 1000.0"),
+        ({"seed": 0.5}, "seed must be a whole number"),
+        ({"seed": 2**63}, "seed must be between"),
         ({"batch_size": 0}, "must be at least 1, not 0 and 1"),
         ({"replay_ratio": 0}, "must be at least 1"),
         ({"replay_capacity": 10}, "below batch_size 64: learning would never begin"),
@@ -315,6 +320,12 @@ def poisoned(x: Tensor) -> Tensor:
         ({"observations": lambda x: [x]}, "rollout.observations is a list"),
         ({"actions": lambda x: x.float()}, "rollout.actions is float32, expected int64"),
         ({"rewards": lambda x: x.long()}, "rollout.rewards is int64, expected float32"),
+        ({"rewards": lambda x: x.double()}, "rewards is float64, expected float32, which the rule"),
+        ({"rewards": lambda x: x.numpy()}, "rollout.rewards is a ndarray, expected a tensor"),
+        ({"actions": lambda x: None}, "rollout.actions is a NoneType, expected a tensor"),
+        ({"actions": lambda x: x[:, :0]}, "the rollout is empty"),
+        ({"discounts": lambda x: -x}, "rollout.discounts holds -1: it must be 0 at the first step"),
+        ({"discounts": lambda x: 2 * x}, "rollout.discounts holds 2"),
         ({"actions": lambda x: x + 1}, "rollout.actions holds 3, but behaviour_logits has 3"),
         ({"actions": lambda x: x - 1}, "rollout.actions holds -1"),
         ({"rewards": poisoned}, "rollout.rewards is NaN or infinite, first at t = 2, b = 1"),
@@ -348,6 +359,8 @@ def test_rollouts_unlike_those_before() -> None:
     trainer.step(random_rollout(batch=2))  # another number of environments is fine
     with pytest.raises(DiscorlError, match=r"\[T, ...\] = \[7, 4\], but in the rollouts before"):
         trainer.step(random_rollout(num_steps=7))
+    with pytest.raises(DiscorlError, match=r"is torch\.float64, but in the rollouts before it"):
+        trainer.step(altered(observations=lambda x: x.double()))
     with pytest.raises(DiscorlError, match="observations have other parts"):
         trainer.step(altered(observations=lambda x: {"a": x}))
     with_state = AgentRollout(**vars(random_rollout()), agent_state=torch.zeros(3, 1))
@@ -384,3 +397,111 @@ def test_other_mistakes_of_acting() -> None:
     wrong = Altered(lambda out: out | {"logits": out["logits"][0]})
     with pytest.raises(DiscorlError, match=r"'logits' has shape \[3\], but acting needs \[B, A\]"):
         collect_rollout(wrong, env.step_fn, env.obs())
+
+
+def test_environments_that_change_their_mind() -> None:
+    agent, env = PlainAgent(small_rule().heads(3)), Corridor()
+
+    def step_fn(change: Callable[[np.ndarray], np.ndarray]) -> Any:
+        steps = iter(range(9))
+
+        def step(actions: np.ndarray) -> Any:
+            obs, rewards, dones = env.step_fn(actions)
+            return (change(obs) if next(steps) == 2 else obs), rewards, dones
+
+        return step
+
+    for change, said in (
+        (lambda x: x[:, :3], r"torch.float32 \[2, 3\], but those before were torch.float32 \[2, 4"),
+        (lambda x: x[:1], r"\[1, 4\], but those before"),
+        (lambda x: x.astype(np.uint8), "torch.uint8"),
+    ):
+        with pytest.raises(DiscorlError, match=said):
+            collect_rollout(agent, step_fn(change), env.obs())
+
+
+@pytest.mark.parametrize(
+    "obs, message",
+    [
+        (None, "obs is None, of which no tensor can be made"),
+        (["a", "b"], "no tensor can be made"),
+        (np.zeros((0, 4)), r"its parts have B = \[0\]"),
+        ({"a": np.zeros((2, 4)), "b": np.zeros((3, 4))}, r"its parts have B = \[2, 3\]"),
+    ],
+)
+def test_what_is_no_observation(obs: Any, message: str) -> None:
+    with pytest.raises(DiscorlError, match=message):
+        collect_rollout(PlainAgent(small_rule().heads(3)), Corridor().step_fn, obs)
+
+
+def test_a_memory_of_other_environments() -> None:
+    """One environment's memory would be given to all of them, without a word."""
+    agent, one = RecurrentAgent(small_rule().heads(3)), Corridor(num_envs=1)
+    _, _, state = collect_rollout(agent, one.step_fn, one.obs(), None, 5)
+    for num_envs in (2, 3):
+        env = Corridor(num_envs)
+        with pytest.raises(DiscorlError, match=rf"must be the batch, here {num_envs}"):
+            collect_rollout(agent, env.step_fn, env.obs(), state, 5)
+    with pytest.raises(DiscorlError, match="state is a Tensor, but the agent's memory is a tuple"):
+        collect_rollout(agent, one.step_fn, one.obs(), torch.zeros(1, 5), 5)
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+def test_an_agent_without_gradients() -> None:
+    said = "heads carry no gradient: its forward must not use detach() or no_grad()"
+    blind = Altered(lambda out: {k: x.detach() for k, x in out.items()})
+    assert said in message_of(blind)
+    rule = small_rule()
+    with pytest.raises(DiscorlError, match="heads carry no gradient"):
+        rule.loss(blind, random_rollout(), rule.init_state(blind))
+
+
+def test_a_frozen_head_stays_and_the_others_learn() -> None:
+    agent = Altered(lambda out: out | {"q": out["q"].detach()})
+    trainer = DiscoTrainer(agent, rule=small_rule(), batch_size=2)
+    before = {k: p.clone() for k, p in agent.state_dict().items()}
+    trainer.step(random_rollout())
+    changed = {k for k, p in agent.state_dict().items() if not torch.equal(p, before[k])}
+    assert {"torso.weight", "heads.layers.logits.weight"} <= changed
+    assert not {"heads.layers.q.weight", "heads.layers.q.bias"} & changed
+
+
+def test_inference_mode() -> None:
+    agent = PlainAgent(small_rule().heads(3))
+    trainer = DiscoTrainer(agent, rule=small_rule(), batch_size=2)
+    with torch.inference_mode():
+        rollout = random_rollout()
+        with pytest.raises(DiscorlError, match="learning needs gradients"):
+            trainer.update(rollout)
+    assert trainer.update(rollout)["grad_steps"] == 1  # made there, but learnt from here
+    rule = small_rule()
+    rule.loss(agent, rollout, rule.init_state(agent)).loss.backward()
+
+
+def test_a_rollout_with_a_graph_does_not_keep_it_alive() -> None:
+    agent = PlainAgent(small_rule().heads(3))
+    trainer = DiscoTrainer(agent, rule=small_rule(), batch_size=2)
+    weight = torch.ones(1, requires_grad=True)
+    trainer.step(altered(behaviour_logits=lambda x: x * weight, observations=lambda x: x * weight))
+    stored = trainer.state_dict()["replay"]["storage"]
+    assert not stored["behaviour_logits"].requires_grad
+    assert not stored["observations"].requires_grad
+
+
+# --- what is not even of the right kind ----------------------------------------------------------
+
+
+def test_things_that_are_no_agent_rule_or_state() -> None:
+    rule, agent = small_rule(), PlainAgent(small_rule().heads(3))
+    for thing in (PlainAgent, lambda obs: obs, None):
+        with pytest.raises(DiscorlError, match="but it must be an nn"):
+            DiscoTrainer(thing, rule=rule)  # pyright: ignore
+    for thing in (None, 3, DiscoRule):
+        with pytest.raises(DiscorlError, match="must be the name or file of a rule"):
+            DiscoTrainer(agent, rule=thing)  # pyright: ignore
+    with pytest.raises(DiscorlError, match=r"what rule\.init_state\(agent\)"):
+        rule.loss(agent, random_rollout(), None)  # pyright: ignore
+    with pytest.raises(DiscorlError, match="the device 'nonsense' cannot be used"):
+        DiscoTrainer(agent, rule=rule, device="nonsense")

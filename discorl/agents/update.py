@@ -92,10 +92,13 @@ def update_agent(
     loss, losses, output_grads = _loss_and_output_grads(
         agent, unroll.predictions, targets, rollout, differentiable, across, each
     )
+    # A head whose parameters are all frozen has no graph.
+    outputs = zip(tree.leaves(unroll.predictions), output_grads, strict=True)
+    heads, head_grads = zip(*((x, g) for x, g in outputs if x.requires_grad), strict=True)
     gradients = torch.autograd.grad(
-        tree.leaves(unroll.predictions),
+        heads,
         list(params.values()),
-        output_grads,
+        head_grads,
         create_graph=differentiable,
         materialize_grads=True,
     )

@@ -32,6 +32,7 @@ class Objects:
 
     @property
     def max_count(self) -> int:
+        """The most there can be of them."""
         return draw.int_ends(self.count)[1]
 
     @property

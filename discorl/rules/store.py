@@ -42,6 +42,7 @@ class LoadedRule:
 
     @property
     def num_params(self) -> int:
+        """Numbers that were meta-learnt."""
         return sum(p.numel() for p in self.params.values())
 
 

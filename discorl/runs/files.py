@@ -7,7 +7,8 @@ import io
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ import torch
 from discorl.atomic import write_atomically
 from discorl.errors import DiscorlError
 from discorl.types import Params
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 def new_run_folder(out: Path | None, default_name: str) -> Path:
@@ -37,6 +43,30 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
     return folder
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep a run's folder to this process; a second one that trains into it is refused.
+
+    The system lets go of it when the process ends, however it ends.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DiscorlError(
+                f"another process is training into {folder}: wait until it ends, or stop it"
+            ) from None
+        except OSError:
+            pass  # some network file systems know no locks
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_json(path: Path, content: Any) -> None:
     """JSON that people can read."""
     write_text(path, json.dumps(content, indent=2, default=_plain) + "\n")
@@ -47,7 +77,9 @@ def write_text(path: Path, text: str) -> None:
     try:
         write_atomically(path, text.encode())
     except OSError as e:
-        raise DiscorlError(f"cannot write {path}: {e.strerror}; choose another file") from None
+        raise DiscorlError(
+            f"cannot write {path}: {e.strerror}; make room, or write elsewhere"
+        ) from None
 
 
 def save_params(path: Path, params: Params) -> None:

@@ -72,7 +72,10 @@ def read_rows(path: Path) -> list[Row]:
 
 def rewind(path: Path, step: int, log_every: int) -> list[Row]:
     """Cut a metrics file back to what an uninterrupted run would have logged by ``step``."""
-    rows = [row for row in read_rows(path) if row["step"] <= step and row["step"] % log_every == 0]
+    rows = read_rows(path)
+    if any(not isinstance(row, dict) or type(row.get("step")) is not int for row in rows):
+        raise DiscorlError(f"{path} is damaged: not all of its lines have a step")
+    rows = [row for row in rows if row["step"] <= step and row["step"] % log_every == 0]
     write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return rows
 
@@ -102,7 +105,7 @@ class TensorBoardLog:
 class WandbLog:
     """Weights & Biases; WANDB_PROJECT, WANDB_MODE and the like are taken from the environment."""
 
-    def __init__(self, folder: Path, config: dict[str, Any], first_step: int = 0) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         try:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError as e:
@@ -110,7 +113,8 @@ class WandbLog:
                 f"--log wandb needs the package: pip install 'discorl[wandb]' ({e})"
             ) from None
         id_file = folder / "wandb-id"
-        known = id_file.read_text() if first_step and id_file.exists() else None
+        # One run there for one folder here, even if it was killed before its first checkpoint.
+        known = id_file.read_text() if id_file.exists() else None
         try:
             self._run: Any = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "discorl"),
@@ -143,5 +147,5 @@ def open_logs(
         if name == "tensorboard":
             logs.append(TensorBoardLog(folder, first_step))
         else:
-            logs.append(WandbLog(folder, config, first_step))
+            logs.append(WandbLog(folder, config))
     return logs

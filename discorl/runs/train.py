@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder
 from discorl.runs.curve import plot_curve, text_curve
 from discorl.runs.distributed import Ranks
-from discorl.runs.files import new_run_folder, save_params, write_json
+from discorl.runs.files import held, new_run_folder, save_params, write_json
 from discorl.runs.guard import LossGuard, explain
 from discorl.runs.interrupt import StopRequest
 from discorl.runs.outputs import Outputs
@@ -145,6 +146,7 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
     guard, failure = LossGuard(config.max_loss), None
     num_fresh = config.num_fresh // run.ranks.size
     with (
+        held(folder) if run.ranks.is_first else nullcontext(),
         StopRequest(patient=run.ranks.size > 1) as stop,
         Outputs(run.config, run.ranks, env.spec, folder, settings, state, run.console) as outputs,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,22 +13,40 @@ from discorl.errors import DiscorlError
 from discorl.types import Rollout
 
 
-def check_rollout(rollout: Any, device: torch.device, like: Any | None = None) -> None:
-    """Raise if a rollout is no rollout, or not of the shape of those before it (``like``)."""
+def check_rollout(
+    rollout: Any, device: torch.device, dtype: torch.dtype, like: Any | None = None
+) -> None:
+    """Raise if a rollout is no rollout, or not of the shape of those before it (``like``).
+
+    ``dtype`` is what the rule computes in.
+    """
+    if torch.is_inference_mode_enabled():
+        raise DiscorlError("learning needs gradients: call it outside torch.inference_mode()")
     if not isinstance(rollout, Rollout):
         raise DiscorlError(
             f"a rollout must be a discorl.Rollout, as collect_rollout returns it, not a "
             f"{type(rollout).__name__}"
         )
+    _check_tensors(rollout)
     num_steps = _check_shapes(rollout)
     if num_steps < 2:
         raise DiscorlError(
             f"a rollout needs at least 2 time steps (a transition), but this one has {num_steps}"
         )
-    _check_types(rollout, device)
+    _check_types(rollout, device, dtype)
     _check_values(rollout)
     if like is not None:
         _check_like(rollout, like)
+
+
+def _check_tensors(rollout: Rollout) -> None:
+    for name in ("rewards", "discounts", "behaviour_logits", "actions"):
+        x = getattr(rollout, name)
+        if not isinstance(x, Tensor):
+            raise DiscorlError(
+                f"rollout.{name} is a {type(x).__name__}, expected a tensor: "
+                "torch.as_tensor makes one"
+            )
 
 
 def _check_shapes(rollout: Rollout) -> int:
@@ -36,6 +55,8 @@ def _check_shapes(rollout: Rollout) -> int:
             f"rollout.actions has shape {list(rollout.actions.shape)}, expected [T, B]"
         )
     num_steps, batch = rollout.actions.shape
+    if batch == 0:
+        raise DiscorlError("the rollout is empty: rollout.actions has B = 0 trajectories")
     here = f"with T = {num_steps}, B = {batch} as in rollout.actions"
     for name, x, more in _fields(rollout):
         has_rank = x.dim() == 2 if more == "" else x.dim() == 3 if more == ", A" else x.dim() >= 2
@@ -49,17 +70,18 @@ def _check_shapes(rollout: Rollout) -> int:
     return num_steps
 
 
-def _check_types(rollout: Rollout, device: torch.device) -> None:
+def _check_types(rollout: Rollout, device: torch.device, dtype: torch.dtype) -> None:
     for name, x, _ in _fields(rollout):
         if x.device != device:
             raise DiscorlError(
                 f"rollout.{name} is on {x.device}, but the agent is on {device}: "
                 f"move it with .to('{device}')"
             )
-        if name in ("rewards", "discounts", "behaviour_logits") and not x.is_floating_point():
+        if name in ("rewards", "discounts", "behaviour_logits") and x.dtype != dtype:
+            wanted = str(dtype).removeprefix("torch.")
             raise DiscorlError(
-                f"rollout.{name} is {str(x.dtype).removeprefix('torch.')}, expected float32: "
-                "call .float()"
+                f"rollout.{name} is {str(x.dtype).removeprefix('torch.')}, expected {wanted}, "
+                f"which the rule computes in: call .to({dtype})"
             )
     actions = rollout.actions
     if actions.is_floating_point() or actions.dtype == torch.bool:
@@ -75,6 +97,12 @@ def _check_values(rollout: Rollout) -> None:
         if not bool(finite.all()):
             t, b = (int(i) for i in (~finite).nonzero()[0][:2])
             raise DiscorlError(f"rollout.{name} is NaN or infinite, first at t = {t}, b = {b}")
+    low, high = (float(x) for x in rollout.discounts.aminmax())
+    if low < 0 or high > 1:
+        raise DiscorlError(
+            f"rollout.discounts holds {low if low < 0 else high:g}: it must be 0 at the first step "
+            "of an episode and 1 elsewhere (the rule has a discount of its own)"
+        )
     num_actions = rollout.behaviour_logits.shape[-1]
     low, high = (int(x) for x in rollout.actions.aminmax())
     if low < 0 or high >= num_actions:
@@ -98,6 +126,11 @@ def _check_like(rollout: Rollout, like: Any) -> None:
             f"{[n for n, _, _ in new]}, not {[n for n, _, _ in old]}"
         )
     for (name, x, _), (_, y, _) in zip(new, old, strict=True):
+        # The replay keeps some of the other parts in smaller types.
+        if name.startswith("observations") and x.dtype != y.dtype:
+            raise DiscorlError(
+                f"rollout.{name} is {x.dtype}, but in the rollouts before it {y.dtype}"
+            )
         shape, before = [len(x), *x.shape[2:]], [len(y), *y.shape[2:]]
         if shape != before:
             raise DiscorlError(
@@ -132,3 +165,11 @@ def _parts(observations: Any, path: str = "") -> list[tuple[str, Tensor]]:
 def not_finite(named: dict[str, Tensor]) -> str | None:
     """The first name whose tensor holds NaN or infinity."""
     return next((name for name, x in named.items() if not tree.is_finite(x)), None)
+
+
+def check_graph(heads: Mapping[str, Tensor]) -> None:
+    """Raise if nothing that the agent said depends on its parameters."""
+    if not any(x.requires_grad for x in heads.values()):
+        raise DiscorlError(
+            "the agent's heads carry no gradient: its forward must not use detach() or no_grad()"
+        )

@@ -17,6 +17,7 @@ from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.trainer.contract import (
     Form,
+    check_state,
     flattens_observations,
     form_of,
     initial_state,
@@ -106,15 +107,18 @@ def _collect(
     generator: torch.Generator | None = None,
     previous: Rollout | None = None,
 ) -> tuple[Rollout, Any, Any]:
-    if rollout_len < 1:
-        raise DiscorlError(f"rollout_len must be at least 1, not {rollout_len}")
+    if not isinstance(rollout_len, int) or rollout_len < 1:
+        raise DiscorlError(f"rollout_len must be at least 1, a whole number, not {rollout_len!r}")
     place = torch.device(device) if device is not None else next(agent.parameters()).device
     form, flat = form_of(agent), flattens_observations(agent)
     observation = _as_observation(obs, place, flat)
-    batch = len(tree.leaves(observation)[0])
+    batch = _batch_of(observation)
     has_state = form is not Form.FEEDFORWARD
     fresh = initial_state(agent, batch, place) if has_state else None
-    state = fresh if state is None else state
+    if state is None:
+        state = fresh
+    elif has_state:  # an agent without one hands it through, as disco-torch's loop expects
+        _check_memory(state, fresh, batch)
     reward, discount = _last_of(previous, batch, place)
     if has_state:
         state = reset_where(discount == 0, fresh, state)
@@ -129,7 +133,7 @@ def _collect(
         actions = _sample(logits, generator)
         steps.append((observation, actions, reward, discount, logits))
         obs, rewards, dones = _checked(step_fn(actions.cpu().numpy()))
-        observation = _as_observation(obs, place, flat)
+        observation = _like(_as_observation(obs, place, flat), observation)
         reward = _per_env("rewards", rewards, batch).to(place)
         ended = _per_env("dones", dones, batch).to(place) > 0
         discount = 1 - ended.float()
@@ -162,7 +166,7 @@ def _as_observation(obs: Any, device: torch.device, flat: bool) -> Any:
         return {key: _as_observation(x, device, flat) for key, x in obs.items()}
     if isinstance(obs, tuple):
         return tuple(_as_observation(x, device, flat) for x in obs)
-    x = obs.detach() if isinstance(obs, Tensor) else torch.as_tensor(np.asarray(obs))
+    x = _as_tensor("obs", obs)
     if x.dim() == 0:
         raise DiscorlError("obs is a single number; it must be a batch of observations [B, ...]")
     if flat:
@@ -170,6 +174,52 @@ def _as_observation(obs: Any, device: torch.device, flat: bool) -> Any:
     # Other kinds stay as they are: a uint8 image is a quarter of the memory in the replay.
     dtype = torch.float32 if x.dtype == torch.float64 else x.dtype
     return x.to(device, dtype, copy=True)
+
+
+def _as_tensor(name: str, x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x.detach()
+    try:
+        return torch.as_tensor(np.asarray(x))
+    except (TypeError, ValueError):
+        raise DiscorlError(
+            f"{name} is {x!r:.60}, of which no tensor can be made: numbers in an array are needed"
+        ) from None
+
+
+def _batch_of(observation: Any) -> int:
+    """How many environments an observation is of."""
+    sizes = {len(x) for x in tree.leaves(observation)}
+    if len(sizes) != 1 or sizes == {0}:
+        raise DiscorlError(
+            f"obs must be a batch of observations [B, ...] with one B of at least 1, but its parts "
+            f"have B = {sorted(sizes)}"
+        )
+    return sizes.pop()
+
+
+def _like(observation: Any, before: Any) -> Any:
+    """The observation, if it is of the kind of the one before."""
+
+    def kinds(tree_of_tensors: Any) -> list[str]:
+        return [f"{x.dtype} {list(x.shape)}" for x in tree.leaves(tree_of_tensors)]
+
+    if kinds(observation) != kinds(before):
+        raise DiscorlError(
+            f"step_fn returned observations of {', '.join(kinds(observation))}, but those before "
+            f"were {', '.join(kinds(before))}"
+        )
+    return observation
+
+
+def _check_memory(state: Any, fresh: Any, batch: int) -> None:
+    """Raise unless a state is of this agent and of as many environments."""
+    if type(state) is not type(fresh) or len(tree.leaves(state)) != len(tree.leaves(fresh)):
+        raise DiscorlError(
+            f"state is a {type(state).__name__}, but the agent's memory is a "
+            f"{type(fresh).__name__}: pass what the last call returned, or None to begin"
+        )
+    check_state(state, batch)
 
 
 def _checked(result: Any) -> tuple[Any, Any, Any]:
@@ -183,7 +233,7 @@ def _checked(result: Any) -> tuple[Any, Any, Any]:
 
 
 def _per_env(name: str, x: Any, batch: int) -> Tensor:
-    values = x.detach() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    values = _as_tensor(name, x)
     if tuple(values.shape) != (batch,):
         raise DiscorlError(
             f"step_fn returned {name} of shape {list(values.shape)}, expected [B] = [{batch}], one "

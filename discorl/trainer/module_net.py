@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from discorl import tree
 from discorl.nets.agent_net import ROWS_PER_BLOCK
+from discorl.trainer.checks import check_graph
 from discorl.trainer.contract import (
     Form,
     check_output,
@@ -80,6 +81,8 @@ class ModuleNet(nn.Module):
         has a graph only if ``differentiable``.
         """
         out = self._steps(observations)
+        if torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
+            check_graph(out)
         bootstrapped = {name: out[name] for name in ("logits", "v") if name in out}
         if reader is None:
             return Unroll(Predictions(**bootstrapped))

@@ -16,7 +16,7 @@ from discorl.agents.replay import Replay
 from discorl.errors import DiscorlError
 from discorl.rules.base import UpdateRule
 from discorl.rules.store import DISCO103, LoadedRule
-from discorl.trainer.checks import check_rollout, not_finite
+from discorl.trainer.checks import check_graph, check_rollout, not_finite
 from discorl.trainer.noise import noise_from
 from discorl.trainer.state import (
     fingerprint,
@@ -78,7 +78,8 @@ class DiscoTrainer:
         optimiser: optim.Transform | None = None,
         seed: int = 0,
     ) -> None:
-        _check_settings(lr, replay_capacity, batch_size, replay_ratio)
+        _check_settings(lr, max_grad_value)
+        _check_counts(replay_capacity, batch_size, replay_ratio, seed)
         params = trainable_params(agent)
         self.device = exact_device(device or next(iter(params.values())).device)
         if isinstance(rule, DiscoUpdateRule):
@@ -116,7 +117,7 @@ class DiscoTrainer:
         ``grad_steps``, ``acting_steps``, ``buffer_size`` and ``num_grad_steps_this_call``. Before
         the first update the loss is NaN.
         """
-        check_rollout(rollout, self.device, like=self.replay._storage)
+        check_rollout(rollout, self.device, self.rule.dtype, like=self.replay._storage)
         stored = to_store(rollout)
         self._probe(stored)
         self.replay.add(stored)
@@ -134,7 +135,7 @@ class DiscoTrainer:
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learn once from this rollout, past the replay: for those who have their own."""
-        check_rollout(rollout, self.device)
+        check_rollout(rollout, self.device, self.rule.dtype)
         stored = to_store(rollout)
         self._probe(stored)
         return self._learn(stored) | {"grad_steps": self.grad_steps}
@@ -220,8 +221,9 @@ class DiscoTrainer:
             return
         self.rule.check_device(self.agent)
         batch = for_learner(stored)
-        with unchanged_buffers(self.agent):
+        with unchanged_buffers(self.agent), torch.enable_grad():
             heads = self._heads(batch)
+        check_graph(heads)
         if name := not_finite(heads):
             raise DiscorlError(f"the agent's head '{name}' is NaN or infinite")
         self._is_probed = True
@@ -231,7 +233,8 @@ class DiscoTrainer:
         own = {name.removeprefix(PREFIX): p for name, p in trainable_params(self.agent).items()}
         if name := not_finite(own):
             return f"the agent's parameter '{name}' is NaN or infinite; the update was not made"
-        heads = self._heads(batch)
+        with torch.no_grad():
+            heads = self._heads(batch)
         if name := not_finite(heads):
             return f"the agent's head '{name}' is NaN or infinite; the update was not made"
         broken = next(name for name, x in logs.items() if not math.isfinite(x))
@@ -240,17 +243,27 @@ class DiscoTrainer:
             "made: lower lr, or check the scale of observations and rewards"
         )
 
-    @torch.no_grad()
     def _heads(self, batch: Rollout) -> dict[str, Tensor]:
         with noise_from(0, self.device):
             return self.rule.net(self.agent, batch).heads_of(batch.observations)
 
 
-def _check_settings(
-    lr: float | optim.Schedule, replay_capacity: int, batch_size: int, replay_ratio: int
-) -> None:
-    if not callable(lr) and not 0 < lr < math.inf:
-        raise DiscorlError(f"lr must be a number above 0, not {lr}")
+def _check_settings(lr: float | optim.Schedule, max_grad_value: float) -> None:
+    if not callable(lr) and not (isinstance(lr, float | int) and 0 < lr < math.inf):
+        raise DiscorlError(f"lr must be a number above 0, not {lr!r}")
+    if not isinstance(max_grad_value, float | int) or not max_grad_value > 0:
+        raise DiscorlError(f"max_grad_value must be a number above 0, not {max_grad_value!r}")
+
+
+def _check_counts(replay_capacity: int, batch_size: int, replay_ratio: int, seed: int) -> None:
+    for name, x in (
+        *(("replay_capacity", replay_capacity), ("batch_size", batch_size)),
+        *(("replay_ratio", replay_ratio), ("seed", seed)),
+    ):
+        if not isinstance(x, int):
+            raise DiscorlError(f"{name} must be a whole number, not {x!r}")
+    if abs(seed) >= 2**61:
+        raise DiscorlError(f"seed must be between -2**61 and 2**61, not {seed}")
     if batch_size < 1 or replay_ratio < 1:
         raise DiscorlError(
             f"batch_size and replay_ratio must be at least 1, not {batch_size} and {replay_ratio}"

@@ -77,6 +77,11 @@ class DiscoUpdateRule:
             params = loaded.params if params is None else params
         else:
             self.name, self.rule = type(loaded).__name__, loaded
+            if not hasattr(loaded, "init_params") or isinstance(loaded, type):
+                raise DiscorlError(
+                    f"rule is {loaded!r:.60}: it must be the name or file of a rule, what "
+                    "load_rule returned, or a rule such as discorl.ActorCritic()"
+                )
         if params is None:
             params = {}
             if self.rule.init_params(torch.Generator()):
@@ -113,7 +118,12 @@ class DiscoUpdateRule:
         has seen: call this once for each step of your optimiser.
         """
         self.check_device(agent)
-        check_rollout(rollout, self.device)
+        check_rollout(rollout, self.device, self.dtype)
+        if not isinstance(state, RuleState):
+            raise DiscorlError(
+                f"state is a {type(state).__name__}: it is what rule.init_state(agent) or the last "
+                "call of rule.loss returned"
+            )
         params = trainable_params(agent)
         learner = AgentState(params, (), state)
         learner, info = self.update(agent, keep_gradients, learner, for_learner(to_store(rollout)))
@@ -150,6 +160,9 @@ class DiscoUpdateRule:
 
 def trainable_params(agent: nn.Module) -> Params:
     """The parameters that learn, under the names they have in ``ModuleNet``; not copied."""
+    if not isinstance(agent, nn.Module):
+        what = agent.__name__ if isinstance(agent, type) else f"a {type(agent).__name__}"
+        raise DiscorlError(f"the agent is {what}, but it must be an nn.Module")
     params = {}
     for name, p in agent.named_parameters():
         if is_lazy(p):
@@ -166,11 +179,17 @@ def trainable_params(agent: nn.Module) -> Params:
 
 def exact_device(device: torch.device | str) -> torch.device:
     """The device with its number: tensors on "cuda" say "cuda:0"."""
-    return torch.empty(0, device=device).device
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as e:
+        raise DiscorlError(f"the device '{device}' cannot be used: {str(e).splitlines()[0]}") from e
 
 
 def to_store(rollout: Rollout) -> AgentRollout:
     """The rollout as a replay keeps it: the agent's memory as bare tensors with a time axis."""
+    # Without the graph that made it, which a replay would keep alive for ever; tensors of inference
+    # mode can take no part in a gradient.
+    rollout = tree.map(lambda x: x.clone() if x.is_inference() else x.detach(), rollout)
     parts = {f.name: getattr(rollout, f.name) for f in fields(rollout)}
     state = parts.pop("agent_state", None)
     if state is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +49,13 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(DiscorlError, match="line 2 is damaged"):
         read_rows(tmp_path / "m.jsonl")
+
+
+@pytest.mark.parametrize("line", ["3", '{"loss": 1}', '{"step": "1"}'])
+def test_a_line_without_a_step_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(DiscorlError, match="not all of its lines have a step"):
+        rewind(tmp_path / "m.jsonl", 1, 1)
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
@@ -133,17 +139,30 @@ def test_unknown_logs_are_refused() -> None:
 # --- Weights & Biases ----------------------------------------------------------------------------
 
 
-def test_wandb_offline(tmp_path: Path) -> None:
-    """Its own reader finds the rows in the file that it would send later."""
-    pytest.importorskip("wandb")
+@pytest.mark.slow
+def test_wandb_offline_and_when_the_run_goes_on(tmp_path: Path) -> None:
+    """The rows are in the files that it would send later, which are of one run there."""
+    pytest.importorskip("wandb", reason="needs pip install 'discorl[wandb]'")
     out = tmp_path / "run"
     env = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}
+
+    def train(*args: object) -> set[Path]:
+        before = set((out / "wandb").glob("offline-run-*/run-*.wandb"))
+        done = run_python("-m", "discorl", "train", *map(str, args), env=env)
+        assert done.returncode == 0, done.stderr
+        return set((out / "wandb").glob("offline-run-*/run-*.wandb")) - before
+
     args = ["--steps", "6", "--log-every", "2", "--device", "cpu", "--progress", "none"]
     args += ["--batch-size", "4", "--replay-capacity", "8", "--rollout-length", "5"]
     args += ["--net.torso", "8", "--rule", "policy-gradient", "--out", str(out)]
-    done = run_python("-m", "discorl", "train", "catch:4x3", "--log", "wandb", *args, env=env)
-    assert done.returncode == 0, done.stderr
-    (file,) = (out / "wandb").glob("offline-run-*/run-*.wandb")
-    assert (out / "wandb-id").read_text() in file.name
-    assert os.path.getsize(file) > 100
-    assert b"gradient_norm" in file.read_bytes()
+    (first,) = train("catch:4x3", "--log", "wandb,tensorboard", *args)
+    run_id = (out / "wandb-id").read_text()
+    assert first.name == f"run-{run_id}.wandb"
+    assert b"gradient_norm" in first.read_bytes()
+
+    (second,) = train("--resume", out, "--steps", 10)
+    assert second.name == first.name
+    assert second.parent != first.parent
+    assert b"gradient_norm" in second.read_bytes()
+    assert (out / "wandb-id").read_text() == run_id
+    assert [step for step, _ in scalars(out)["loss"]] == [2, 4, 6, 8, 10]

@@ -22,7 +22,7 @@ from discorl.config import CheckpointConfig, NetConfig, TrainConfig
 from discorl.errors import DiscorlError
 from discorl.runs import train as train_module
 from discorl.runs.checkpoint import CheckpointFolder, load
-from discorl.runs.files import load_params
+from discorl.runs.files import held, load_params
 from discorl.runs.logging import TIMING_FIELDS, read_rows
 from discorl.runs.run_config import read_config
 from discorl.runs.train import resume, train
@@ -231,16 +231,17 @@ def arguments(settings: TrainConfig) -> list[str]:
     ]
 
 
-def kill(args: list[str], log: Path, delay: float) -> bool:
-    """Start, wait until something is logged and then ``delay`` more, kill -9; False if it ended."""
-    before = log.stat().st_mtime_ns if log.exists() else 0
+def kill(args: list[str], out: Path, delay: float) -> bool:
+    """Start, wait until the run has begun and then ``delay`` more, kill -9; False if it ended."""
+    mark = out / "config.json"  # written when a run begins, and again when it goes on
+    before = mark.stat().st_mtime_ns if mark.exists() else 0
     process = subprocess.Popen(
         [sys.executable, "-m", "discorl", *args],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    while process.poll() is None and (not log.exists() or log.stat().st_mtime_ns == before):
+    while process.poll() is None and (not mark.exists() or mark.stat().st_mtime_ns == before):
         time.sleep(0.01)
     time.sleep(delay)
     killed = process.poll() is None
@@ -250,23 +251,26 @@ def kill(args: list[str], log: Path, delay: float) -> bool:
     return killed
 
 
-def kill_and_resume(tmp_path: Path, num_kills: int, steps: int, longest: float) -> None:
-    """Each kill at a random moment of a run of its own, and of what resumes it."""
-    settings = config(tmp_path / "whole", steps=steps, rule="actor-critic")
+def kill_and_resume(
+    tmp_path: Path, num_kills: int, steps: int, longest: float, rule: str = "actor-critic"
+) -> list[int]:
+    """Each kill at a random moment of a run, or of what resumes it; the steps they struck after."""
+    settings = config(tmp_path / "whole", steps=steps, rule=rule)
     train(settings)
     noise = random.Random(0)
-    kills = 0
-    while kills < num_kills:
+    struck = []
+    while len(struck) < num_kills:
         out = tmp_path / "cut"
         shutil.rmtree(out, ignore_errors=True)
-        log = out / "metrics.jsonl"
         args = arguments(replace(settings, out=out))
-        while kills < num_kills and kill(args, log, noise.uniform(0, longest)):
-            kills += 1
+        while len(struck) < num_kills and kill(args, out, noise.uniform(0, longest)):
+            rows = read_rows(out / "metrics.jsonl")
+            struck.append(rows[-1]["step"] if rows else 0)
             args = ["train", "--resume", str(out)]
         done = run_cli("train", "--resume", out)
         assert done.returncode == 0, done.stderr
         assert_same_run(tmp_path / "whole", out)
+    return struck
 
 
 def test_kill_9(tmp_path: Path) -> None:
@@ -274,8 +278,24 @@ def test_kill_9(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kill_9_at_20_random_moments(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, num_kills=20, steps=1500, longest=3.0)
+@pytest.mark.parametrize("rule", ["actor-critic", "disco"])
+def test_kill_9_at_20_random_moments(rule: str, tmp_path: Path) -> None:
+    name = str(write_small_rule(tmp_path / "rule.npz")) if rule == "disco" else rule
+    struck = kill_and_resume(tmp_path, num_kills=20, steps=800, longest=3.0, rule=name)
+    print(f"{rule}: killed after steps {struck}")
+    assert len(struck) == 20 and len(set(struck)) > 5
+
+
+def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
+    train(config(tmp_path / "run", steps=6))
+    with held(tmp_path / "run"):
+        done = run_cli("train", "--resume", tmp_path / "run", "--steps", "9")
+    assert done.returncode == 2
+    assert "another process is training into" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["step"] == 6
+    result = resume(replace(read_config(tmp_path / "run")[0], steps=9))
+    assert result.metrics[-1]["step"] == 9
 
 
 def test_ctrl_c_and_sigterm_save_first(tmp_path: Path) -> None:
@@ -295,7 +315,7 @@ def test_ctrl_c_and_sigterm_save_first(tmp_path: Path) -> None:
         while process.poll() is None and (not log.exists() or log.stat().st_size <= before):
             time.sleep(0.01)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=1800)
         assert process.returncode == 130
         assert f"Stopped by {word}" in out
         assert "--resume" in out
@@ -305,6 +325,16 @@ def test_ctrl_c_and_sigterm_save_first(tmp_path: Path) -> None:
         args = ["train", "--resume", str(tmp_path / "cut")]
     assert main([*args, "--progress", "none"]) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_damaged_checkpoint_is_one_line_for_the_user(tmp_path: Path) -> None:
+    train(config(tmp_path / "run", steps=6))
+    path = tmp_path / "run" / "checkpoints" / "checkpoint-6.dc"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = run_cli("train", "--resume", tmp_path / "run")
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"warning: {path} is damaged")
+    assert done.stderr.count("\n") == 1
 
 
 def test_only_some_settings_may_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

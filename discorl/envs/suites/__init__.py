@@ -40,6 +40,7 @@ class Suite:
         return f"pip install 'discorl[{self.extra}]'" + self.note if self.extra else ""
 
     def installed(self) -> bool:
+        """Whether the package that it needs is there."""
         return not self.package or is_installed(self.package)
 
     def load(self) -> Any:

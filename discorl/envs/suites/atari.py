@@ -55,6 +55,7 @@ class AtariOptions:
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
 
 

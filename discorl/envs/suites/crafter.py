@@ -72,6 +72,7 @@ class CrafterEnv(gymnasium.Env):
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
 
 

@@ -75,10 +75,12 @@ class MinAtarEnv(gymnasium.Env):
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
 
 
 def names() -> list[str]:
+    """The five games."""
     return ["asterix", "breakout", "freeway", "seaquest", "space_invaders"]
 
 

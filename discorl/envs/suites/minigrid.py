@@ -58,6 +58,7 @@ class OneHotGrid(gymnasium.ObservationWrapper):
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
 
 

@@ -77,10 +77,12 @@ class SeededNetHack(gymnasium.Wrapper):
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
 
 
 def names() -> list[str]:
+    """The tasks of NLE."""
     return list(TASKS)
 
 

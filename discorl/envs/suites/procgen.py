@@ -85,10 +85,12 @@ class SeededPool(VectorEnv):
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
 
 
 def names() -> list[str]:
+    """The sixteen games."""
     return list(GAMES)
 
 

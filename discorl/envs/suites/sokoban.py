@@ -99,6 +99,7 @@ class Sokoban(gymnasium.Env):
 
 
 def installed() -> bool:
+    """Whether the package that it needs is there."""
     return True
 
 

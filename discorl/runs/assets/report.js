@@ -112,7 +112,7 @@ function improvement() {
   byId("improvement").hidden = false;
   const host = byId("improvement").querySelector(".tracks");
   for (const { better, worse, tasks, chance } of data.improvements) {
-    const count = data.tasks.length > 1 ? element("small", { style: "color:var(--muted)" }, ` (${plural(tasks.length, "task")})`) : "";
+    const count = data.tasks.length > 1 ? element("small", {}, ` (${plural(tasks.length, "task")})`) : "";
     const who = element("div", { class: "who" }, name(better), " over ", worse, count);
     host.append(track(who, chance, [better, worse], [0, 1], 0.5));
   }
