@@ -231,6 +231,36 @@ def test_stacks_come_back_as_they_were(
         assert torch.equal(batch.observations[:, column], rollout.observations[:, source])
 
 
+def test_stacks_of_several_tensors_are_kept_once_too() -> None:
+    """A map, a vector, and a clock that is no stack."""
+    images = stacked_rollout(4, [(3, 1), (8, 2)], repeats=False)
+    vectors = images.observations[:, :, :, 0].float()  # [T, B, 4, 4]
+    parts: Any = {
+        "map": images.observations,
+        "status": vectors.flatten(2),
+        "clock": torch.rand(9, 3, 1, generator=rng()),
+    }
+    rollout = replace(images, observations=parts)
+    replay = Replay(3, frame_stack=4)
+    replay.add(rollout)
+    frames = 9 + 3
+    others = rollout.rewards.numel() * 4 * (3 + 3)  # actions, rewards, discounts; 3 logits
+    stacks = 3 * frames * (16 + 4 * 4) + 2 * 9 * 3  # bytes, floats; where stacks begin, twice
+    assert replay.num_bytes == stacks + 9 * 3 * 4 + others
+
+    batch = replay.sample(10, rng())
+    assert {k: x.dtype for k, x in batch.observations.items()} == {
+        "map": torch.uint8,
+        "status": torch.float32,
+        "clock": torch.float32,
+    }
+    for column in range(10):
+        same = (batch.rewards[:, column : column + 1] == rollout.rewards).all(0)
+        source = int(same.nonzero()[0])
+        for name, kept in batch.observations.items():
+            assert torch.equal(kept[:, column], parts[name][:, source]), name
+
+
 def test_frames_that_are_black_or_equal_come_back_too() -> None:
     """Where several explanations of a stack fit, any of them gives the stack."""
     rollout = stacked_rollout(4, [(3, 1)], repeats=False)
@@ -250,9 +280,11 @@ def test_what_is_no_stack_is_refused() -> None:
         unstack(noise, 4)
     with pytest.raises(DiscorlError, match="not stacks of 3 frames"):
         unstack(noise, 3)
-    parts: Any = {"a": noise}
-    with pytest.raises(DiscorlError, match="set it to 1"):
+    parts: Any = {"a": noise, "b": noise[:, :, 0, 0]}
+    with pytest.raises(DiscorlError, match="not stacks of the last 2 frames"):
         Replay(4, frame_stack=2).add(replace(random_rollout(5, 2), observations=parts))
+    with pytest.raises(DiscorlError, match="none of the observations a, b is a stack of 5 frames"):
+        Replay(4, frame_stack=5).add(replace(random_rollout(5, 2), observations=parts))
     with pytest.raises(DiscorlError, match="at least 1"):
         Replay(4, frame_stack=0)
 
