@@ -41,6 +41,7 @@ Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
   discorl train catch --rule actor-critic        the same with the baseline
   discorl train ale:Breakout --preset paper      the published settings instead of small ones
+  discorl train ale:Pong --sticky 0              an option of its suite; --help explains all
   discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
   discorl train --resume runs/catch-1            go on where it stopped, to the last bit
   torchrun --nproc-per-node 2 -m discorl train   two processes share environments and batch

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from discorl.agents.frames import restack, unstack
 from discorl.agents.replay import Replay, num_trajectories
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
-from tests.builders import assert_bit_equal, random_rollout, rng
+from tests.builders import assert_bit_equal, random_rollout, rng, run_python
 
 
 def numbered(*numbers: int, num_steps: int = 3) -> Rollout:
@@ -302,6 +303,41 @@ def test_atari_in_little_memory() -> None:
     small.add(replace(rollout, observations=frames))
     assert small.num_bytes == small.num_bytes_for(replace(rollout, observations=frames))
     assert small.num_bytes == size * 10 // replay.capacity
+
+
+FILL = """
+import resource, torch
+import sys
+from dataclasses import replace
+from discorl.agents.replay import Replay, num_trajectories
+from tests.builders import random_rollout
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+replay = Replay(num_trajectories(200_000, 29), frame_stack=4)
+frames = torch.randint(256, (32, 48, 84, 84), dtype=torch.uint8)
+stacks = frames.unfold(0, 4, 1).permute(0, 1, 4, 2, 3).contiguous()
+rollout = replace(random_rollout(29, 48, 18, (1,)), observations=stacks)
+Replay(48, frame_stack=4).add(rollout)
+before = peak()
+while len(replay) < replay.capacity:
+    replay.add(rollout)
+print(replay.num_bytes, peak() - before, len(replay) * 29)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in Linux's units")
+def test_atari_in_little_memory_for_real() -> None:
+    """A full replay, in a process of its own: what it counts is what the process grew by."""
+    done = run_python("-c", FILL)
+    assert done.returncode == 0, done.stderr
+    counted, grown, transitions = map(int, done.stdout.split())
+    assert transitions >= 200_000
+    assert counted < 1.6e9
+    assert grown < 1.6e9
+    assert grown > 0.98 * counted, "it is really there"
 
 
 def test_a_replay_that_does_not_fit_the_memory_is_explained() -> None:

@@ -7,14 +7,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
+
+from discorl.envs.gymnasium.vector import make_vector
 
 
 def vectorise(makers: Sequence[Callable[[], gymnasium.Env]], processes: bool) -> VectorEnv:
     """One environment per maker, reset in the step that ends an episode."""
-    kind = AsyncVectorEnv if processes else SyncVectorEnv
-    return kind(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    return make_vector(makers, "async" if processes else "sync", copy=True)
 
 
 def stack_frames(envs: VectorEnv, num_frames: int, channel_axis: int = 0) -> VectorEnv:

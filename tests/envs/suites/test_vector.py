@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from discorl.envs.gymnasium.vector import close_vector
 from discorl.envs.suites.vector import StackFrames, stack_frames, vectorise
+from discorl.errors import EnvFailure
 
 
 class Counter(gymnasium.Env):
@@ -115,6 +117,20 @@ def test_a_reset_forgets() -> None:
     shown, _ = envs.reset(seed=0)
     assert [one_channel(x) for x in shown] == [[0, 0, 1], [0, 0, 2]]
     assert np.array_equal(before, kept), "what was shown stays as it was"
+
+
+class Broken(Counter):
+    def step(self, action: Any) -> Any:
+        raise ZeroDivisionError("the wheels came off")
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_failure_names_the_copy(processes: bool) -> None:
+    envs = vectorise([lambda: Counter(1, 0), lambda: Broken(1, 0)], processes)
+    envs.reset(seed=0)
+    with pytest.raises(EnvFailure, match="environment 1 failed to step: ZeroDivisionError"):
+        envs.step(np.zeros(2, int))
+    close_vector(envs)
 
 
 def test_one_frame_is_no_stack() -> None:
