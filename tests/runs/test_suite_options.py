@@ -18,7 +18,6 @@ from discorl.errors import DiscorlError
 from discorl.runs.load import load_agent
 from discorl.runs.run_config import read_config
 from discorl.runs.train import train
-from tests.builders import run_cli
 from tests.envs.suites.streams import needs
 
 SMALL: tuple[str, ...] = (
@@ -144,13 +143,13 @@ def test_settings_come_back_from_json_as_what_they_were(
     ids=str,
 )
 def test_options_that_do_not_fit_are_one_line(
-    args: tuple[str, ...], words: str, tmp_path: Path
+    args: tuple[str, ...], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = run_cli("train", *args, *SMALL, "--out", tmp_path / "run")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
-    assert words in done.stderr
+    assert main(["train", *args, *SMALL, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ") and said.err.count("\n") == 1, said.err
+    assert words in said.err
     assert not (tmp_path / "run").exists()
 
 
