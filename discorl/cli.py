@@ -44,6 +44,7 @@ Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
   discorl train catch --rule actor-critic        the same with the baseline
   discorl train ale:Breakout --preset paper      the published settings instead of small ones
+  discorl train ale:Pong --sticky 0              an option of its suite; --help explains all
   discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
   discorl train --resume runs/catch-1            go on where it stopped, to the last bit
   torchrun --nproc-per-node 2 -m discorl train   two processes share environments and batch
@@ -108,7 +109,8 @@ def _train(args: list[str]) -> int:
         prog=f"discorl train {task}",
         description=f"Train an agent on {task}. The defaults below are those of this task.",
         default=default,
-        args=[_long_name(arg) for arg in args],
+        args=[_long_name(arg, task) for arg in args],
+        config=(tyro.conf.AvoidSubcommands,),  # of the suites' options, the task's own are meant
     )
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
@@ -197,15 +199,38 @@ class ResumeDiscoveryArgs:
     """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
 
 
-def _long_name(arg: str) -> str:
-    """Settings of the environment go without their prefix too: --truncation, --action-bins."""
-    from discorl.config import EnvConfig
+def _long_name(arg: str, task: str) -> str:
+    """Settings of the environment go without their prefix too: --truncation, --sticky."""
+    from discorl.config import EnvConfig, TrainConfig
 
     name, *value = arg.split("=", 1)
-    plain = name.removeprefix("--").removeprefix("no-").replace("-", "_")
-    if name.startswith("--") and plain in {f.name for f in dataclasses.fields(EnvConfig)}:
-        name = f"--env.{name.removeprefix('--')}"
+    if not name.startswith("--"):
+        return arg
+    short = name.removeprefix("--").removeprefix("env.").removeprefix("suite.")
+    plain = short.removeprefix("no-").replace("-", "_")
+    if plain in {f.name for f in dataclasses.fields(EnvConfig)}:
+        name = f"--env.{short}"
+    elif plain not in {f.name for f in dataclasses.fields(TrainConfig)} and _is_of_suite(
+        plain, task
+    ):
+        name = f"--env.suite.{short}"
     return "=".join([name, *value])
+
+
+def _is_of_suite(option: str, task: str) -> bool:
+    """Whether it is an option of the task's suite; raises if it is one of others only."""
+    from discorl.envs import suites
+
+    having = [s for s in suites.SUITES if s.settings and option in s.settings.__dataclass_fields__]
+    own = suites.find(task)
+    if not having or own in having:
+        return bool(having)
+    titles = [s.title for s in having]
+    who = " and ".join(filter(None, [", ".join(titles[:-1]), titles[-1]]))
+    raise DiscorlError(
+        f"--{option.replace('_', '-')} is an option of {who}, but the task is '{task}': leave it "
+        f"away, or see 'discorl train {task} --help'"
+    )
 
 
 def _value_of(option: str, args: list[str]) -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from discorl.config import NetConfig, OptimiserConfig, ReturnConfig, TrainConfig
+from discorl.config import EnvConfig, NetConfig, OptimiserConfig, ReturnConfig, TrainConfig
+from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.rules.store import embedded_rules
 from discorl.runs.rule_choice import best_at_hand
@@ -54,8 +55,7 @@ PAPER = {
         3e-4, "constant", 0, 0.3, 1.0, 0.997, 32, 24, 400_000, 0.99, 29, env_steps=20_000_000
     ),
     "dmlab": PaperRow(5e-4, "cosine", 1_000_000, 0.01, 1.0, 0.99, 1, 96, 220_000, 0.9, 100),
-    # The table says 4 frames; observations of several tensors are not stacked here.
-    "nethack": PaperRow(1e-4, "cosine", 10_000_000, 0.03, 0.3, 0.997, 1, 96, 1_760_000, 0.95, 29),
+    "nethack": PaperRow(1e-4, "cosine", 10_000_000, 0.03, 0.3, 0.997, 4, 96, 1_760_000, 0.95, 29),
     "procgen": PaperRow(3e-4, "cosine", 1_000_000, 0.1, 1.0, 0.997, 4, 192, 880_000, 0.9, 29),
     "sokoban": PaperRow(3e-4, "cosine", 0, 0.1, 1.0, 0.997, 4, 96, 880_000, 0.9, 29),
 }
@@ -104,7 +104,8 @@ def nethack(task: str, preset: Preset = "small") -> TrainConfig:
     if preset == "paper":
         # The encoder of glyphs has convolutions of its own.
         return _paper(task, "nethack", replace(PAPER_NET, channels=(64, 128, 128)))
-    return replace(_small(task, "nethack"), net=replace(_small_net(), core_lstm=128))
+    net = replace(_small_net(), core_lstm=128)
+    return replace(_small(task, "nethack"), net=net, frame_stack=1)
 
 
 def procgen(task: str, preset: Preset = "small") -> TrainConfig:
@@ -137,6 +138,7 @@ BY_PREFIX: dict[str, Callable[..., TrainConfig]] = {
 }
 """Suites with a preset of each scale."""
 SMALL_ONLY: dict[str, Callable[[str], TrainConfig]] = {
+    "dm_env": gymnasium,
     "gym": gymnasium,
     "minatar": minatar,
     "minigrid": minigrid,
@@ -193,6 +195,7 @@ def _paper(task: str, suite: str, net: NetConfig = PAPER_NET) -> TrainConfig:
         replay_transitions=row.replay_transitions,
         replay_share=row.replay_share,
         frame_stack=row.frame_stack,
+        env=EnvConfig(suite=default_settings(task)),
         net=net,
         optimiser=OptimiserConfig(
             learning_rate=row.learning_rate,
@@ -222,6 +225,7 @@ def _small(task: str, suite: str, env_steps: int = 500_000) -> TrainConfig:
         replay_transitions=50_000,
         replay_share=0.75,
         frame_stack=row.frame_stack,
+        env=EnvConfig(suite=default_settings(task)),
         net=_small_net(),
         optimiser=OptimiserConfig(
             learning_rate=5e-4,
@@ -248,6 +252,7 @@ def _boards(task: str, env_steps: int) -> TrainConfig:
         batch_size=32,
         replay_transitions=100_000,
         replay_share=0.75,
+        env=EnvConfig(suite=default_settings(task)),
         net=replace(_small_net(), dense=128),
         optimiser=OptimiserConfig(learning_rate=1e-3),
     )

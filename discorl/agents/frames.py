@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from discorl import tree
 from discorl.errors import DiscorlError
+from discorl.types import Observation
 
 GOES_ON, FROM_ZEROS, FROM_REPEATS = range(3)
 
@@ -25,9 +27,32 @@ class Frames:
     starts: Tensor  # [T, B], uint8
 
 
+def unstack_observations(observations: Observation, num_stacked: int) -> Any:
+    """``unstack`` for observations of one tensor or several.
+
+    Of several, those whose first axis cannot hold so many frames are kept as they are.
+    """
+    if isinstance(observations, Tensor):
+        return unstack(observations, num_stacked)
+    parts = {k: _is_divisible(x, num_stacked) for k, x in observations.items()}
+    if not any(parts.values()):
+        raise DiscorlError(
+            f"none of the observations {', '.join(parts)} is a stack of {num_stacked} frames: set "
+            "frame_stack to 1 or to the environment's number"
+        )
+    return {k: unstack(x, num_stacked) if parts[k] else x for k, x in observations.items()}
+
+
+def restack_observations(kept: Any, num_stacked: int) -> Observation:
+    """What ``unstack_observations`` was given."""
+    if isinstance(kept, Frames):
+        return restack(kept, num_stacked)
+    return {k: restack(x, num_stacked) if isinstance(x, Frames) else x for k, x in kept.items()}
+
+
 def unstack(observations: Tensor, num_stacked: int) -> Frames:
     """Single frames of stacks [T, B, k * C, ...], whose oldest frame comes first."""
-    if observations.dim() < 3 or observations.shape[2] % num_stacked:
+    if not _is_divisible(observations, num_stacked):
         raise DiscorlError(
             f"observations of shape {tuple(observations.shape[2:])} are not stacks of "
             f"{num_stacked} frames: set frame_stack to 1 or to the environment's number"
@@ -42,6 +67,10 @@ def unstack(observations: Tensor, num_stacked: int) -> Frames:
         starts[t + 1, b] = _kind_of_start(stacks[t + 1, b])
     frames = torch.cat([older[0].transpose(0, 1), newest])
     return Frames(frames, starts)
+
+
+def _is_divisible(observations: Tensor, num_stacked: int) -> bool:
+    return observations.dim() >= 3 and observations.shape[2] % num_stacked == 0
 
 
 def _kind_of_start(stack: Tensor) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from discorl import tree
-from discorl.agents.frames import restack, unstack
+from discorl.agents.frames import restack_observations, unstack_observations
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
 
@@ -19,8 +19,8 @@ class Replay:
 
     Of the behaviour policy only the logits are kept; y, z and q are computed anew when learning.
     Every field keeps its type, so images stay bytes; of observations that are stacks of
-    ``frame_stack`` frames each frame is kept once. Time comes first in storage as in rollouts, so
-    that a sample is one gather for each field.
+    ``frame_stack`` frames, also of several tensors of them, each frame is kept once. Time comes
+    first in storage as in rollouts, so that a sample is one gather for each field.
     """
 
     def __init__(self, capacity: int, frame_stack: int = 1) -> None:
@@ -111,11 +111,7 @@ class Replay:
     def _pack(self, rollout: Rollout) -> Rollout:
         observations: Any = rollout.observations
         if self.frame_stack > 1:
-            if not isinstance(observations, Tensor):
-                raise DiscorlError(
-                    "frame_stack is for observations of one tensor, not of several: set it to 1"
-                )
-            observations = unstack(observations, self.frame_stack)
+            observations = unstack_observations(observations, self.frame_stack)
         # The environment's own rewards are for statistics; nothing is learnt from them.
         return dataclasses.replace(
             rollout,
@@ -127,7 +123,7 @@ class Replay:
     def _unpack(self, packed: Rollout) -> Rollout:
         observations: Any = packed.observations
         if self.frame_stack > 1:
-            observations = restack(observations, self.frame_stack)
+            observations = restack_observations(observations, self.frame_stack)
         return dataclasses.replace(packed, observations=observations, actions=packed.actions.long())
 
     def _allocate(self, packed: Rollout) -> Rollout:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from discorl.envs.suites.settings import SuiteSettings
 from discorl.errors import DiscorlError
 
 
@@ -34,6 +35,8 @@ class EnvConfig:
     """Factor of every reward. Episode returns are reported without it."""
     reward_clip: float | None = None
     """Clip rewards to between minus this and this, after scaling. Returns are reported without."""
+    suite: SuiteSettings | None = None
+    """Options of the task's suite, such as sticky actions; None for its defaults."""
 
     def __post_init__(self) -> None:
         if self.action_bins < 2:

@@ -168,6 +168,7 @@ def make_env(
 
     Suites of games stack their last ``frame_stack`` frames, or as many as is their own default.
     """
+    suites.check_settings(name, options.suite if options else None)
     if name.startswith("gym:"):
         from discorl.envs.gymnasium import gymnasium_env  # imported late: Gymnasium loads slowly
 

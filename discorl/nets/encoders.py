@@ -43,6 +43,8 @@ class NetHackTorso(nn.Module):
 
     Glyphs are numbers of kinds of things, so each gets a learnt vector. The map is seen twice:
     whole but coarse, and sharp around the player, whose place is in the first two ``blstats``.
+    Stacks of k screens are [k, H, W], [k * S] and [k * L], the newest last; all are seen around
+    the place where the player is now.
     """
 
     def __init__(
@@ -56,14 +58,15 @@ class NetHackTorso(nn.Module):
         crop: int = 9,
     ) -> None:
         super().__init__()
-        height, width = glyphs
+        *stack, height, width = glyphs
+        self.num_screens = stack[0] if stack else 1
         self.crop = crop
         self.glyphs = nn.Embedding(NUM_GLYPHS, glyph_size)
-        widths = [glyph_size, *channels]
+        widths = [glyph_size * self.num_screens, *channels]
         self.map = nn.ModuleList(
             Conv2d(m, n, 3, 2, padding=1) for m, n in zip(widths, channels, strict=False)
         )
-        self.near = Conv2d(glyph_size, channels[-1], 3, padding=1)
+        self.near = Conv2d(widths[0], channels[-1], 3, padding=1)
         self.stats = MLP(num_stats, (PIECE, PIECE))
         self.characters = nn.Embedding(256, 8) if message_length else None
         self.message = Linear(8 * message_length, PIECE) if message_length else None
@@ -75,10 +78,13 @@ class NetHackTorso(nn.Module):
 
     def forward(self, observation: dict[str, Tensor]) -> Tensor:
         glyphs, stats = observation["glyphs"].long(), observation["blstats"]
+        if glyphs.dim() == 3:
+            glyphs = glyphs.unsqueeze(1)  # [N, k, H, W]
         far = self._embed(glyphs)
         for layer in self.map:
             far = torch.relu(layer(far))
-        near = self.near(self._embed(crop_around(glyphs, stats[:, 0], stats[:, 1], self.crop)))
+        now = stats.unflatten(1, (self.num_screens, -1))[:, -1]
+        near = self.near(self._embed(crop_around(glyphs, now[:, 0], now[:, 1], self.crop)))
         parts = [far.flatten(1), near.flatten(1)]
         # Some numbers are small and some are scores; the logarithm fits both into a network.
         parts.append(self.stats(signed_log1p(network_input(stats, self.stats))))
@@ -88,17 +94,21 @@ class NetHackTorso(nn.Module):
         return torch.relu(self.mix(torch.relu(torch.cat(parts, -1))))
 
     def _embed(self, glyphs: Tensor) -> Tensor:
-        """[N, H, W] -> [N, E, H, W]"""
-        return self.glyphs(glyphs).permute(0, 3, 1, 2)
+        """[N, k, H, W] -> [N, k * E, H, W]"""
+        return self.glyphs(glyphs).permute(0, 1, 4, 2, 3).flatten(1, 2)
 
 
 def crop_around(board: Tensor, column: Tensor, row: Tensor, size: int) -> Tensor:
-    """The ``size`` x ``size`` cells around a place on ``board`` [N, H, W]; beyond it are zeros."""
+    """The ``size`` x ``size`` cells around a place on each of the boards [N, k, H, W].
+
+    Beyond the edge are zeros.
+    """
     margin = size // 2
     padded = nn.functional.pad(board, (margin, margin, margin, margin))
     offsets = torch.arange(size, device=board.device)
-    height, width = board.shape[1:]
+    height, width = board.shape[2:]
     rows = row.long().clamp(0, height - 1).unsqueeze(-1) + offsets  # [N, size]
     columns = column.long().clamp(0, width - 1).unsqueeze(-1) + offsets
-    batch = torch.arange(len(board), device=board.device).reshape(-1, 1, 1)
-    return padded[batch, rows.unsqueeze(2), columns.unsqueeze(1)]
+    batch = torch.arange(len(board), device=board.device).reshape(-1, 1, 1, 1)
+    layer = torch.arange(board.shape[1], device=board.device).reshape(-1, 1, 1)
+    return padded[batch, layer, rows[:, None, :, None], columns[:, None, None, :]]

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discorl.types import EnvSpec
+
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
 LONGER_SIDE = 320
 """Pixels of the longer side, or a little more: cells are whole multiples."""
+LARGE = 32
+"""Pixels of the shorter side from which several channels of bytes are frames, not planes."""
 BACKGROUND = np.array([24, 28, 35], np.float64)
 PLANES = np.array(
     [
@@ -28,30 +32,55 @@ PLANES = np.array(
 """A colour for each plane of a grid; more planes begin again."""
 
 
-def draw_episode(observations: list[Any]) -> list[Frame]:
-    """A picture of each observation [...], all on one scale."""
-    arrays = np.stack([_picture_like(x) for x in observations])
-    if arrays.dtype == np.uint8 and arrays.ndim == 4:
-        drawn = _image(arrays)
-    else:
-        drawn = _grid(arrays.astype(np.float64))
+def draw_episode(
+    observations: list[Any], spec: EnvSpec | None = None, num_stacked: int = 1
+) -> list[Frame]:
+    """A picture of each observation [...], all on one scale.
+
+    ``spec`` says which are images, whose channels come first; others are guessed at. Of
+    ``num_stacked`` frames the newest is drawn.
+    """
+    name = _most_like_a_picture(observations[0])
+    arrays = np.stack([(x[name] if isinstance(x, dict) else x).cpu().numpy() for x in observations])
+    if arrays.ndim == 4:
+        if _is_image(spec, name):
+            arrays = _newest(np.moveaxis(arrays, 1, -1), num_stacked)
+        else:
+            arrays = _channels_last(arrays)
+    drawn = _pixels(arrays) if _has_pixels(arrays) else _grid(arrays.astype(np.float64))
     return [enlarge(frame) for frame in drawn]
 
 
-def _picture_like(observation: Any) -> np.ndarray:
-    """The one tensor, or of several the one that looks most like a picture."""
-    if isinstance(observation, dict):
-        tensors = sorted(observation.items())
-        _, observation = max(tensors, key=lambda item: (min(item[1].ndim, 3), item[1].numel()))
-    return observation.cpu().numpy()
+def _most_like_a_picture(observation: Any) -> str:
+    """Of several tensors, the one with the axes of a picture; '' if there is one alone."""
+    if not isinstance(observation, dict):
+        return ""
+    tensors = sorted(observation.items())
+    return max(tensors, key=lambda item: (min(item[1].ndim, 3), item[1].numel()))[0]
 
 
-def _image(images: np.ndarray) -> Frame:
-    """Bytes: colour as it is; of grey frames in a stack, the last. [T, ...] -> [T, H, W, 3]"""
-    images = _channels_last(images)
-    if images.shape[-1] == 3:
-        return images
-    return np.repeat(images[..., -1:], 3, axis=-1)
+def _is_image(spec: EnvSpec | None, name: str) -> bool:
+    if spec is None:
+        return False
+    return spec.observations[name].is_image if spec.observations else spec.is_image
+
+
+def _newest(stacks: np.ndarray, num_stacked: int) -> np.ndarray:
+    """The last frame of stacks [T, H, W, k * C], if they are such."""
+    channels, rest = divmod(stacks.shape[-1], num_stacked)
+    return stacks if rest else stacks[..., -channels:]
+
+
+def _has_pixels(arrays: np.ndarray) -> bool:
+    """Bytes with colours or one channel, or too large to be the planes of a board."""
+    if arrays.dtype != np.uint8 or arrays.ndim != 4:
+        return False
+    return arrays.shape[-1] in (1, 3) or min(arrays.shape[1:3]) >= LARGE
+
+
+def _pixels(images: np.ndarray) -> Frame:
+    """Colour as it is; of grey frames in a stack, the last. [T, H, W, C] -> [T, H, W, 3]"""
+    return images if images.shape[-1] == 3 else np.repeat(images[..., -1:], 3, axis=-1)
 
 
 def _grid(arrays: np.ndarray) -> Frame:
@@ -61,11 +90,10 @@ def _grid(arrays: np.ndarray) -> Frame:
     if arrays.ndim == 3:
         arrays = arrays[..., None]
     arrays = arrays.reshape(len(arrays), *arrays.shape[1:3], -1) if arrays.ndim > 4 else arrays
-    planes = _channels_last(arrays)
-    top = np.abs(planes).max() or 1.0
+    top = np.abs(arrays).max() or 1.0
     # Values below zero are drawn darker than the background.
-    share = (planes / top)[..., None]  # [T, H, W, C, 1]
-    colours = PLANES[np.arange(planes.shape[-1]) % len(PLANES)] - BACKGROUND
+    share = (arrays / top)[..., None]  # [T, H, W, C, 1]
+    colours = PLANES[np.arange(arrays.shape[-1]) % len(PLANES)] - BACKGROUND
     return (BACKGROUND + (share * colours).sum(-2)).clip(0, 255).astype(np.uint8)
 
 

@@ -96,11 +96,16 @@ def _convert(hint: Any, value: Any) -> Any:
     if value is None:
         return None
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    settings: Any = next((o for o in options if dataclasses.is_dataclass(o)), None)
-    if settings is not None:
+    settings: list[Any] = [o for o in options if dataclasses.is_dataclass(o)]
+    if settings:
         if not isinstance(value, dict):
             raise TypeError(f"{value!r:.40} where settings should be")
-        return _build(settings, value)
+        return _build(min(settings, key=lambda cls: _misfit(cls, value)), value)
     if isinstance(value, list):
         return tuple(_convert(Any, v) for v in value)
     return Path(value) if Path in options else value
+
+
+def _misfit(cls: Any, value: dict[str, Any]) -> int:
+    """How many names only one of them has: of several kinds of settings, the closest was meant."""
+    return len({f.name for f in dataclasses.fields(cls)} ^ value.keys())

@@ -13,6 +13,7 @@ from discorl.agents.compiled import compile_agent
 from discorl.config import TrainConfig
 from discorl.envs.base import Env
 from discorl.envs.registry import make_env
+from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.ops.moments import MeanFn
 from discorl.runs import distributed
@@ -43,6 +44,9 @@ class TrainRun:
 def set_up(config: TrainConfig, ranks: Ranks, console: Console | None, env: Any) -> TrainRun:
     """Environment (``env`` if the user brought one), rule and agent."""
     keep_freed_memory()
+    if env is None and config.env.suite is None:  # so that the run's folder says all of it
+        suite = default_settings(config.task)
+        config = replace(config, env=replace(config.env, suite=suite))
     env = _environment(config, ranks, env)
     config = replace(config, num_envs=env.num_envs * ranks.size)
     choice = choose_rule(config)

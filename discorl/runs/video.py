@@ -59,7 +59,7 @@ def record_episode(
         state, timestep = env.step(state, policy(timestep), generator)
         if has_ended(timestep)[0]:  # what is shown now may be the next episode already
             break
-    return (frames or draw_episode(observations)), fps
+    return (frames or draw_episode(observations, env.spec, agent.config.frame_stack)), fps
 
 
 def write_video(path: Path, frames: list[Frame], fps: int) -> None:

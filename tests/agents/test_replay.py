@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from discorl.agents.frames import restack, unstack
 from discorl.agents.replay import Replay, num_trajectories
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
-from tests.builders import assert_bit_equal, random_rollout, rng
+from tests.builders import assert_bit_equal, random_rollout, rng, run_python
 
 
 def numbered(*numbers: int, num_steps: int = 3) -> Rollout:
@@ -231,6 +232,36 @@ def test_stacks_come_back_as_they_were(
         assert torch.equal(batch.observations[:, column], rollout.observations[:, source])
 
 
+def test_stacks_of_several_tensors_are_kept_once_too() -> None:
+    """A map, a vector, and a clock that is no stack."""
+    images = stacked_rollout(4, [(3, 1), (8, 2)], repeats=False)
+    vectors = images.observations[:, :, :, 0].float()  # [T, B, 4, 4]
+    parts: Any = {
+        "map": images.observations,
+        "status": vectors.flatten(2),
+        "clock": torch.rand(9, 3, 1, generator=rng()),
+    }
+    rollout = replace(images, observations=parts)
+    replay = Replay(3, frame_stack=4)
+    replay.add(rollout)
+    frames = 9 + 3
+    others = rollout.rewards.numel() * 4 * (3 + 3)  # actions, rewards, discounts; 3 logits
+    stacks = 3 * frames * (16 + 4 * 4) + 2 * 9 * 3  # bytes, floats; where stacks begin, twice
+    assert replay.num_bytes == stacks + 9 * 3 * 4 + others
+
+    batch = replay.sample(10, rng())
+    assert {k: x.dtype for k, x in batch.observations.items()} == {
+        "map": torch.uint8,
+        "status": torch.float32,
+        "clock": torch.float32,
+    }
+    for column in range(10):
+        same = (batch.rewards[:, column : column + 1] == rollout.rewards).all(0)
+        source = int(same.nonzero()[0])
+        for name, kept in batch.observations.items():
+            assert torch.equal(kept[:, column], parts[name][:, source]), name
+
+
 def test_frames_that_are_black_or_equal_come_back_too() -> None:
     """Where several explanations of a stack fit, any of them gives the stack."""
     rollout = stacked_rollout(4, [(3, 1)], repeats=False)
@@ -250,9 +281,11 @@ def test_what_is_no_stack_is_refused() -> None:
         unstack(noise, 4)
     with pytest.raises(DiscorlError, match="not stacks of 3 frames"):
         unstack(noise, 3)
-    parts: Any = {"a": noise}
-    with pytest.raises(DiscorlError, match="set it to 1"):
+    parts: Any = {"a": noise, "b": noise[:, :, 0, 0]}
+    with pytest.raises(DiscorlError, match="not stacks of the last 2 frames"):
         Replay(4, frame_stack=2).add(replace(random_rollout(5, 2), observations=parts))
+    with pytest.raises(DiscorlError, match="none of the observations a, b is a stack of 5 frames"):
+        Replay(4, frame_stack=5).add(replace(random_rollout(5, 2), observations=parts))
     with pytest.raises(DiscorlError, match="at least 1"):
         Replay(4, frame_stack=0)
 
@@ -270,6 +303,41 @@ def test_atari_in_little_memory() -> None:
     small.add(replace(rollout, observations=frames))
     assert small.num_bytes == small.num_bytes_for(replace(rollout, observations=frames))
     assert small.num_bytes == size * 10 // replay.capacity
+
+
+FILL = """
+import resource, torch
+import sys
+from dataclasses import replace
+from discorl.agents.replay import Replay, num_trajectories
+from tests.builders import random_rollout
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+replay = Replay(num_trajectories(200_000, 29), frame_stack=4)
+frames = torch.randint(256, (32, 48, 84, 84), dtype=torch.uint8)
+stacks = frames.unfold(0, 4, 1).permute(0, 1, 4, 2, 3).contiguous()
+rollout = replace(random_rollout(29, 48, 18, (1,)), observations=stacks)
+Replay(48, frame_stack=4).add(rollout)
+before = peak()
+while len(replay) < replay.capacity:
+    replay.add(rollout)
+print(replay.num_bytes, peak() - before, len(replay) * 29)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in Linux's units")
+def test_atari_in_little_memory_for_real() -> None:
+    """A full replay, in a process of its own: what it counts is what the process grew by."""
+    done = run_python("-c", FILL)
+    assert done.returncode == 0, done.stderr
+    counted, grown, transitions = map(int, done.stdout.split())
+    assert transitions >= 200_000
+    assert counted < 1.6e9
+    assert grown < 1.6e9
+    assert grown > 0.98 * counted, "it is really there"
 
 
 def test_a_replay_that_does_not_fit_the_memory_is_explained() -> None:

@@ -58,6 +58,16 @@ def nethack_screen(batch: int) -> dict[str, Tensor]:
     }
 
 
+def stacked_screens(batch: int, num_screens: int = 3) -> dict[str, Tensor]:
+    """Screens with the newest last, as a stack of frames shows them."""
+    each = nethack_screen(batch * num_screens)
+    return {
+        "glyphs": each["glyphs"].unflatten(0, (batch, -1)),
+        "blstats": each["blstats"].reshape(batch, -1),
+        "message": each["message"].reshape(batch, -1),
+    }
+
+
 TORSOS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "mlp": (lambda: MLPTorso(12, (8, 5)), pixels(2, 3, 4)),
     "conv": (lambda: ConvTorso((3, 7, 7), (2, 3), 5), pixels(2, 3, 7, 7)),
@@ -72,6 +82,10 @@ TORSOS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "nethack": (
         lambda: NetHackTorso((21, 79), 27, 256, dense=5, channels=(2, 3)),
         nethack_screen(2),
+    ),
+    "nethack stacked": (
+        lambda: NetHackTorso((3, 21, 79), 81, 768, dense=5, channels=(2, 3)),
+        stacked_screens(2),
     ),
 }
 
@@ -180,11 +194,13 @@ def test_impala_is_what_its_figure_shows() -> None:
 
 
 def test_crops_are_centred_and_padded() -> None:
-    board = torch.arange(1, 13).reshape(1, 3, 4)
+    board = torch.arange(1, 13).reshape(1, 1, 3, 4)
     middle = crop_around(board, torch.tensor([1]), torch.tensor([1]), 3)
-    assert middle[0].tolist() == [[1, 2, 3], [5, 6, 7], [9, 10, 11]]
-    corner = crop_around(board, torch.tensor([3]), torch.tensor([0]), 3)
-    assert corner[0].tolist() == [[0, 0, 0], [3, 4, 0], [7, 8, 0]]
+    assert middle[0, 0].tolist() == [[1, 2, 3], [5, 6, 7], [9, 10, 11]]
+    two = torch.cat([board, 10 * board], 1)
+    corner = crop_around(two, torch.tensor([3]), torch.tensor([0]), 3)
+    assert corner[0, 0].tolist() == [[0, 0, 0], [3, 4, 0], [7, 8, 0]]
+    assert corner[0, 1].tolist() == [[0, 0, 0], [30, 40, 0], [70, 80, 0]]
 
 
 def test_nethack_reads_every_part() -> None:
@@ -195,6 +211,20 @@ def test_nethack_reads_every_part() -> None:
         changed = screen[name].clone()
         changed[place] += 50
         assert not torch.equal(torso(screen | {name: changed}), before), name
+
+
+def test_the_last_screen_of_a_stack_says_where_the_player_is() -> None:
+    """With the coarse map switched off, only changes around that place are seen."""
+    torso = NetHackTorso((2, 21, 79), 54, dense=5, channels=(2,))
+    torso.map[0].weight.data.zero_()  # type: ignore[union-attr]
+    screens = stacked_screens(1, 2)
+    screens["blstats"][0, [0, 1, 27, 28]] = torch.tensor([5, 5, 60, 10])
+    before = torso(screens)
+    for screen in (0, 1):
+        for (row, column), seen in (((5, 5), False), ((10, 60), True)):
+            glyphs = screens["glyphs"].clone()
+            glyphs[0, screen, row, column] += 50
+            assert torch.equal(torso(screens | {"glyphs": glyphs}), before) != seen
 
 
 # --- which torso for which environment ------------------------------------------------------------

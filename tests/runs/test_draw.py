@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from discorl.runs.draw import BACKGROUND, LONGER_SIDE, PLANES, draw_episode
+from discorl.types import EnvSpec
 
 
 def test_a_board_becomes_squares() -> None:
@@ -43,6 +44,29 @@ def test_pixels_stay_as_they_are() -> None:
     (grey,) = draw_episode([stack])
     times = grey.shape[0] // 84
     np.testing.assert_array_equal(grey[::times, ::times, 0], stack[-1].numpy())
+
+
+@pytest.mark.parametrize("planes, num_stacked", [(4, 1), (21, 1), (16, 4)])
+def test_boards_of_bytes_show_all_planes_of_the_newest(planes: int, num_stacked: int) -> None:
+    """MinAtar, MiniGrid, and Sokoban in stacks; with many planes the shape alone would mislead."""
+    board = torch.zeros(planes, 7, 6, dtype=torch.uint8)
+    first = planes - planes // num_stacked
+    board[first + 1, 3, 4] = 255
+    board[0 if first else 2, 5, 5] = 255  # in an older frame, if there is one
+    spec = EnvSpec((planes, 7, 6), 3, is_image=True, observation_dtype=torch.uint8)
+    (frame,) = draw_episode([board], spec, num_stacked)
+    cell = frame.shape[0] // 7
+    assert frame.shape[:2] == (7 * cell, 6 * cell)
+    assert frame[3 * cell, 4 * cell].tolist() == PLANES[1].tolist()
+    old = BACKGROUND if first else PLANES[2]
+    assert frame[5 * cell, 5 * cell].tolist() == old.tolist()
+
+
+def test_the_newest_of_coloured_frames() -> None:
+    stack = torch.randint(256, (12, 400, 500), dtype=torch.uint8)
+    spec = EnvSpec((12, 400, 500), 3, is_image=True, observation_dtype=torch.uint8)
+    (frame,) = draw_episode([stack], spec, 4)
+    np.testing.assert_array_equal(frame, stack[-3:].permute(1, 2, 0).numpy())
 
 
 @pytest.mark.parametrize(

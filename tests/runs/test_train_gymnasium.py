@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
+from discorl.cli import main
 from discorl.config import EnvConfig, NetConfig, TrainConfig
 from discorl.errors import EnvFailure
 from discorl.runs.files import load_params
@@ -168,6 +172,8 @@ def test_settings_of_the_environment_go_with_and_without_their_prefix(tmp_path: 
         (("gym:CartPoll-v1",), "did you mean CartPole-v1"),
         (("gym:no_such_module:X-v0",), "not installed"),
         (("gym:Pendulum-v1", "--action-bins", "1"), "action_bins must be at least 2"),
+        (("minatr:breakout",), "no environment is called 'minatr:breakout'"),
+        (("sokoban:no/such/levels",), "no/such/levels"),
     ],
 )
 def test_bad_input_is_one_line(args: tuple[str, ...], words: str, tmp_path: Path) -> None:
@@ -196,3 +202,55 @@ def test_a_failing_environment_is_one_line(workers: str, tmp_path: Path) -> None
     assert done.stderr.count("\n") == 1, done.stderr
     assert "environment 0 failed to step: ZeroDivisionError: the wheels came off" in done.stderr
     assert load_params(tmp_path / "run" / "agent.npz")
+
+
+UNSUPPORTED: dict[str, tuple[spaces.Space, spaces.Space, str]] = {
+    "text": (spaces.Text(5), spaces.Discrete(2), "observations of kind Text"),
+    "inside": (spaces.Dict(a=BOX, b=spaces.Sequence(BOX)), spaces.Discrete(2), "Sequence at 'b'"),
+    "actions": (BOX, spaces.Dict(a=spaces.Discrete(2)), "wrap it"),
+    "many": (BOX, spaces.Box(-1, 1, (9,), np.float32), "action"),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_a_space_that_does_not_fit_is_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observations, actions, words = UNSUPPORTED[name]
+    with registered("Odd-v0", lambda: Sampler(observations, actions)):
+        code = main(["train", "gym:Odd-v0", *SMALL, "--out", str(tmp_path / "run")])
+    said = capsys.readouterr()
+    assert code == 2 and said.out == ""
+    assert said.err.startswith("error: ") and said.err.count("\n") == 1
+    assert words in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("shape", "shape (2,), but its observation space promises (3,): observations must keep"),
+        ("nan", "environment 0 sent rewards that are NaN or infinite (nan); fix the environment"),
+    ],
+)
+def test_a_fault_in_mid_run_is_one_line(
+    fault: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with registered("Broken-v1", lambda: Faulty(fault, at=40)):
+        code = main(["train", "gym:Broken-v1", *SMALL, "--out", str(tmp_path / "run")])
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said.startswith("error: environment 0 ") and said.count("\n") == 1
+    assert words in said
+    assert f"what was learnt before is in {tmp_path / 'run'}" in said
+    assert load_params(tmp_path / "run" / "agent.npz")
+
+
+@contextmanager
+def registered(env_id: str, make: Callable[[], gymnasium.Env]) -> Iterator[None]:
+    """An environment that Gymnasium knows for a while."""
+    gymnasium.register(env_id, make)
+    try:
+        yield
+    finally:
+        del gymnasium.registry[env_id]

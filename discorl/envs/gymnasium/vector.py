@@ -21,16 +21,21 @@ def make_vector(
     factories: Sequence[Factory],
     workers: Literal["sync", "async"] = "sync",
     autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+    *,
+    copy: bool = False,
 ) -> VectorEnv:
-    """One vector environment of one copy from each factory."""
+    """One vector environment of one copy from each factory.
+
+    Without ``copy`` a step is shown in the same arrays as the one before, which is right where
+    observations become tensors at once.
+    """
     if not factories:
         raise DiscorlError("num_envs must be at least 1, not 0")
     guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
     try:
-        # Observations become tensors at once, which copies them.
         if workers == "sync":
-            return SyncVectorEnv(guarded, copy=False, autoreset_mode=autoreset)
-        return _ReportingAsyncVectorEnv(guarded, copy=False, autoreset_mode=autoreset)
+            return SyncVectorEnv(guarded, copy=copy, autoreset_mode=autoreset)
+        return _ReportingAsyncVectorEnv(guarded, copy=copy, autoreset_mode=autoreset)
     except (RuntimeError, EOFError, OSError) as e:
         raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
 

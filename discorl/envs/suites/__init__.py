@@ -8,6 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from discorl.envs.suites.packages import is_installed
+from discorl.envs.suites.settings import (
+    AtariSettings,
+    CrafterSettings,
+    MinAtarSettings,
+    MiniGridSettings,
+    NetHackSettings,
+    ProcgenSettings,
+    SokobanSettings,
+    SuiteSettings,
+)
+from discorl.errors import DiscorlError
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -23,6 +34,10 @@ class Suite:
     description: str
     module: str
     """The module here with ``make``, ``names``, ``installed`` and ``EXTRA``."""
+    title: str = ""
+    """How people call it."""
+    settings: type[SuiteSettings] | None = None
+    """What can be chosen of its tasks; None if there is nothing."""
     extra: str = ""
     """What ``pip install 'discorl[EXTRA]'`` needs; '' if nothing."""
     package: str = ""
@@ -68,6 +83,8 @@ SUITES = (
         "ale:GAME",
         "an Atari game, such as ale:Breakout; 57 games and the other ROMs of ale-py",
         module="atari",
+        title="Atari",
+        settings=AtariSettings,
         stacks_frames=True,
         extra="atari",
         package="ale_py",
@@ -78,6 +95,8 @@ SUITES = (
         "minatar:GAME",
         "a miniature Atari game, such as minatar:breakout",
         module="minatar",
+        title="MinAtar",
+        settings=MinAtarSettings,
         extra="minatar",
         package="minatar",
     ),
@@ -86,6 +105,8 @@ SUITES = (
         "minigrid:NAME",
         "a MiniGrid task, such as minigrid:Empty-5x5",
         module="minigrid",
+        title="MiniGrid",
+        settings=MiniGridSettings,
         extra="minigrid",
         package="minigrid",
     ),
@@ -94,6 +115,8 @@ SUITES = (
         "procgen:GAME",
         "a ProcGen game with 500 training levels, such as procgen:coinrun",
         module="procgen",
+        title="ProcGen",
+        settings=ProcgenSettings,
         stacks_frames=True,
         extra="procgen",
         package="envpool",
@@ -105,6 +128,8 @@ SUITES = (
         "crafter",
         "Crafter: survival in a small open world",
         module="crafter",
+        title="Crafter",
+        settings=CrafterSettings,
         stacks_frames=True,
         extra="crafter",
         package="crafter",
@@ -114,6 +139,9 @@ SUITES = (
         "nethack:TASK",
         "a NetHack task, such as nethack:score",
         module="nethack",
+        title="NetHack",
+        settings=NetHackSettings,
+        stacks_frames=True,
         extra="nethack",
         package="nle",
         note=", which wants Gymnasium 1.2.0",
@@ -123,7 +151,18 @@ SUITES = (
         "sokoban[:PATH]",
         "Sokoban on generated levels, or on those of a Boxoban file or folder",
         module="sokoban",
+        title="Sokoban",
+        settings=SokobanSettings,
         stacks_frames=True,
+    ),
+    Suite(
+        "dm_env",
+        "dm_env:MODULE:FUNCTION",
+        "the dm_env environment that FUNCTION(seed) of your MODULE makes; DMLab plugs in here",
+        module="dm_env",
+        title="dm_env",
+        extra="dm_env",
+        package="dm_env",
     ),
 )
 
@@ -132,3 +171,19 @@ def find(task: str) -> Suite | None:
     """The suite that ``task`` belongs to; None if it is no suite's."""
     prefix = task.partition(":")[0]
     return next((suite for suite in SUITES if suite.prefix == prefix), None)
+
+
+def default_settings(task: str) -> SuiteSettings | None:
+    """The settings that a task begins with; None if it is no suite's, or its suite has none."""
+    suite = find(task)
+    return suite.settings() if suite and suite.settings else None
+
+
+def check_settings(task: str, settings: SuiteSettings | None) -> None:
+    """Raise if the settings are those of another suite than the task's."""
+    suite = find(task)
+    if settings is None or (suite and suite.settings is type(settings)):
+        return
+    other = next((s.title for s in SUITES if s.settings is type(settings)), "another suite")
+    own = f"use {suite.settings.__name__}" if suite and suite.settings else "leave env.suite away"
+    raise DiscorlError(f"env.suite has the options of {other}, but the task is '{task}': {own}")

@@ -10,48 +10,22 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from discorl.envs.suites import options as opts
 from discorl.envs.suites.atari_scores import GAMES
 from discorl.envs.suites.packages import choose, is_installed, load
-from discorl.errors import DiscorlError
+from discorl.envs.suites.settings import AtariSettings
 
 EXTRA = "atari"
 PACKAGE = "ale_py"
 
 
 @dataclass(frozen=True)
-class AtariOptions:
-    """The defaults follow Machado et al. (2018): sticky actions, all 18 actions, no knowledge of
-    lives; and DQN's images. DiscoRL's paper names the stack of 4 frames and leaves the rest open.
-    """
+class AtariOptions(AtariSettings):
+    """The settings, and what a run decides by settings of its own."""
 
-    image_size: int = 84
-    """Height and width of the grey images."""
     stack: int = 4
     """Frames in an observation, oldest first."""
-    frame_skip: int = 4
-    """Frames that an action is held; an observation is the maximum of the last two."""
-    sticky: float = 0.25
-    """Probability that a frame repeats the action of the one before."""
-    full_actions: bool = True
-    """All 18 actions in every game, or only those that do something in this one."""
-    clip_rewards: bool = False
-    """Only the sign of a reward."""
-    episodic_life: bool = False
-    """A lost life ends an episode."""
-    noops: int = 0
-    """At most so many idle frames at the start, drawn at random."""
-    fire_on_reset: bool = False
-    """Press fire at the start, where the game has that button."""
-    max_minutes: float = 30.0
-    """Episodes are cut off after so much play, at 60 frames a second."""
-    threads: int = 0
-    """Threads that play; 0 for one per environment, up to the number of cores."""
 
     def __post_init__(self) -> None:
-        opts.at_least(1, image_size=self.image_size, stack=self.stack, frame_skip=self.frame_skip)
-        opts.at_least(0, noops=self.noops, threads=self.threads)
-        if not 0 <= self.sticky <= 1:
-            raise DiscorlError(f"sticky is a probability, not {self.sticky}")
-        if self.max_minutes <= 0:
-            raise DiscorlError(f"max_minutes must be above 0, not {self.max_minutes}")
+        super().__post_init__()
+        opts.at_least(1, stack=self.stack)
 
 
 def installed() -> bool:

@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import options as opts
 from discorl.envs.suites.packages import is_installed, load
+from discorl.envs.suites.settings import CrafterSettings
 from discorl.envs.suites.vector import stack_frames, vectorise
 from discorl.errors import DiscorlError
 
@@ -21,23 +22,17 @@ PACKAGE = "crafter"
 
 
 @dataclass(frozen=True)
-class CrafterOptions:
-    """The defaults are Crafter's own; the paper stacks 32 frames."""
+class CrafterOptions(CrafterSettings):
+    """The settings, and what a run decides by settings of its own."""
 
     stack: int = 1
     """Frames in an observation, oldest first."""
-    image_size: int = 64
-    """Height and width of the images."""
-    area: int = 64
-    """Height and width of the world, in cells."""
-    max_steps: int = 10_000
-    """Episodes are cut off after so many steps."""
     processes: bool = False
     """A process for each environment."""
 
     def __post_init__(self) -> None:
-        opts.at_least(1, stack=self.stack, max_steps=self.max_steps)
-        opts.at_least(9, image_size=self.image_size, area=self.area)
+        super().__post_init__()
+        opts.at_least(1, stack=self.stack)
 
 
 class CrafterEnv(gymnasium.Env):

@@ -1,25 +1,35 @@
-"""Environments with DeepMind's ``dm_env`` interface, for the Python API.
+"""Environments with DeepMind's ``dm_env`` interface.
 
 DMLab plugs in this way; its package cannot be installed with pip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites.options import at_least
+from discorl.envs.suites.options import at_least, read
 from discorl.envs.suites.packages import is_installed, load
 from discorl.envs.suites.vector import vectorise
 from discorl.errors import DiscorlError
 
 EXTRA = "dm_env"
 PACKAGE = "dm_env"
+
+
+@dataclass(frozen=True)
+class DmEnvOptions:
+    """What a run decides by settings of its own."""
+
+    processes: bool = False
+    """A process for each environment."""
 
 
 class DmEnv(gymnasium.Env):
@@ -60,6 +70,37 @@ class DmEnv(gymnasium.Env):
 def installed() -> bool:
     """Whether the package that it needs is there."""
     return is_installed(PACKAGE)
+
+
+def names() -> list[str]:
+    """None: whoever has such an environment names the function that makes it."""
+    return []
+
+
+def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
+    """Copies of what ``MODULE:FUNCTION`` makes when it is called with a seed, or None."""
+    load(PACKAGE, EXTRA, "a dm_env environment")
+    chosen = read(DmEnvOptions, options, "dm_env")
+    return from_dm_env(_function(name), num_envs, chosen.processes)
+
+
+def _function(name: str) -> Callable[[int | None], Any]:
+    module_name, _, function_name = name.rpartition(":")
+    if not (module_name and function_name):
+        raise DiscorlError(
+            f"write dm_env:MODULE:FUNCTION, where FUNCTION(seed) makes the environment, not "
+            f"'dm_env:{name}'"
+        )
+    try:
+        module = import_module(module_name)
+    except ImportError as e:
+        raise DiscorlError(
+            f"cannot import {module_name} ({e}): pip install it, or put its folder on PYTHONPATH"
+        ) from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise DiscorlError(f"{module_name} has no function '{function_name}' to make environments")
+    return function
 
 
 def from_dm_env(

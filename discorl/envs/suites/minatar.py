@@ -13,29 +13,19 @@ from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import options as opts
 from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.suites.settings import MinAtarSettings
 from discorl.envs.suites.vector import vectorise
-from discorl.errors import DiscorlError
 
 EXTRA = "minatar"
 PACKAGE = "minatar"
 
 
 @dataclass(frozen=True)
-class MinAtarOptions:
-    """The defaults are MinAtar's own."""
+class MinAtarOptions(MinAtarSettings):
+    """The settings, and what a run decides by settings of its own."""
 
-    sticky: float = 0.1
-    """Probability that the action before is taken again."""
-    difficulty_ramping: bool = True
-    """Games become harder as one plays on."""
-    full_actions: bool = True
-    """All 6 actions in every game, or only those that do something in this one."""
     processes: bool = False
     """A process for each environment."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.sticky <= 1:
-            raise DiscorlError(f"sticky is a probability, not {self.sticky}")
 
 
 class MinAtarEnv(gymnasium.Env):

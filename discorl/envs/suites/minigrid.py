@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import options as opts
 from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.suites.settings import MiniGridSettings
 from discorl.envs.suites.vector import vectorise
 
 EXTRA = "minigrid"
@@ -21,18 +22,11 @@ PACKAGE = "minigrid"
 
 
 @dataclass(frozen=True)
-class MiniGridOptions:
-    """How a task is shown."""
+class MiniGridOptions(MiniGridSettings):
+    """The settings, and what a run decides by settings of its own."""
 
-    full_view: bool = False
-    """Show the whole grid with the agent in it, not the window before the agent."""
-    max_steps: int = 0
-    """Cut episodes off after so many steps; 0 for the task's own limit."""
     processes: bool = False
     """A process for each environment."""
-
-    def __post_init__(self) -> None:
-        opts.at_least(0, max_steps=self.max_steps)
 
 
 class OneHotGrid(gymnasium.ObservationWrapper):

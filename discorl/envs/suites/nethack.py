@@ -13,7 +13,8 @@ from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import options as opts
 from discorl.envs.suites.packages import choose, is_installed, load
-from discorl.envs.suites.vector import vectorise
+from discorl.envs.suites.settings import NetHackSettings
+from discorl.envs.suites.vector import stack_frames, vectorise
 from discorl.errors import DiscorlError
 
 EXTRA = "nethack"
@@ -31,20 +32,17 @@ TASKS = {
 
 
 @dataclass(frozen=True)
-class NetHackOptions:
-    """What is shown, and who plays."""
+class NetHackOptions(NetHackSettings):
+    """The settings, and what a run decides by settings of its own."""
 
-    keys: str = "glyphs,blstats,message"
-    """Parts of an observation, of those that nle knows, with commas between them."""
-    character: str = ""
-    """Role, race, alignment and gender, such as mon-hum-neu-mal; '' for the task's own."""
-    max_steps: int = 0
-    """Cut episodes off after so many steps; 0 for the task's own limit."""
+    stack: int = 1
+    """Frames in an observation, oldest first."""
     processes: bool = False
     """A process for each environment."""
 
     def __post_init__(self) -> None:
-        opts.at_least(0, max_steps=self.max_steps)
+        super().__post_init__()
+        opts.at_least(1, stack=self.stack)
 
 
 class SeededNetHack(gymnasium.Wrapper):
@@ -96,7 +94,10 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
     for key in chosen.keys.split(","):
         if key not in known:
             raise DiscorlError(f"NetHack shows no '{key}': use {', '.join(sorted(known))}")
-    return vectorise([partial(_make_one, task, chosen)] * num_envs, chosen.processes)
+    envs = vectorise([partial(_make_one, task, chosen)] * num_envs, chosen.processes)
+    envs = stack_frames(envs, chosen.stack)
+    envs.metadata = {**envs.metadata, "image_layout": "channels-first"}
+    return envs
 
 
 def _make_one(task: str, options: NetHackOptions) -> gymnasium.Env:

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from discorl.envs.suites import options as opts
 from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.suites.settings import ProcgenSettings
 from discorl.envs.suites.vector import stack_frames
 from discorl.errors import DiscorlError
 
@@ -24,25 +25,15 @@ GAMES = (
 
 
 @dataclass(frozen=True)
-class ProcgenOptions:
-    """The defaults are the benchmark's for generalisation; the paper stacks 4 frames."""
+class ProcgenOptions(ProcgenSettings):
+    """The settings, and what a run decides by settings of its own."""
 
-    levels: int = 500
-    """Levels to train on; 0 for endlessly many, as when testing."""
-    start_level: int = 0
-    """The first of them."""
-    difficulty: str = "hard"
-    """hard or easy."""
     stack: int = 1
     """Frames in an observation, oldest first."""
-    threads: int = 0
-    """Threads that play; 0 for envpool's own choice."""
 
     def __post_init__(self) -> None:
-        opts.at_least(0, levels=self.levels, start_level=self.start_level, threads=self.threads)
+        super().__post_init__()
         opts.at_least(1, stack=self.stack)
-        if self.difficulty not in ("easy", "hard"):
-            raise DiscorlError(f"difficulty is easy or hard, not {self.difficulty}")
 
 
 class SeededPool(VectorEnv):

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import options as opts
+from discorl.envs.suites.settings import SokobanSettings
 from discorl.envs.suites.sokoban_levels import MOVES, Level, read_levels
 from discorl.envs.suites.vector import stack_frames, vectorise
 
@@ -24,18 +25,17 @@ REWARD_STEP, REWARD_BOX, REWARD_SOLVED = -0.1, 1.0, 10.0
 
 
 @dataclass(frozen=True)
-class SokobanOptions:
-    """The defaults are those of Racaniere et al. (2017); the paper stacks 4 frames."""
+class SokobanOptions(SokobanSettings):
+    """The settings, and what a run decides by settings of its own."""
 
-    max_steps: int = 120
-    """Episodes are cut off after so many steps."""
     stack: int = 1
     """Boards in an observation, oldest first."""
     processes: bool = False
     """A process for each environment."""
 
     def __post_init__(self) -> None:
-        opts.at_least(1, max_steps=self.max_steps, stack=self.stack)
+        super().__post_init__()
+        opts.at_least(1, stack=self.stack)
 
 
 class Sokoban(gymnasium.Env):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 
@@ -21,8 +21,10 @@ def suite_env(
 ) -> GymnasiumEnv:
     """Copies of ``task``. Where the suite says how its images lie, nobody has to guess."""
     options = options or EnvConfig()
-    stack = {"stack": frame_stack} if frame_stack and suite.stacks_frames else {}
-    envs = suite.make(task, num_envs, stack, processes=options.workers == "async")
+    given = asdict(options.suite) if options.suite else {}
+    if frame_stack and suite.stacks_frames:
+        given["stack"] = frame_stack
+    envs = suite.make(task, num_envs, given, processes=options.workers == "async")
     layout = envs.metadata.get("image_layout", options.image_layout)
     options = replace(options, image_layout=layout)
     return GymnasiumEnv(envs, device, name=f"'{task}'", options=options, owned=True)

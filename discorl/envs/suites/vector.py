@@ -7,82 +7,121 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
+
+from discorl.envs.gymnasium.vector import make_vector
 
 
 def vectorise(makers: Sequence[Callable[[], gymnasium.Env]], processes: bool) -> VectorEnv:
     """One environment per maker, reset in the step that ends an episode."""
-    kind = AsyncVectorEnv if processes else SyncVectorEnv
-    return kind(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    return make_vector(makers, "async" if processes else "sync", copy=True)
 
 
-def stack_frames(envs: VectorEnv, num_frames: int, channel_axis: int) -> VectorEnv:
-    """Show the last ``num_frames`` images one after the other along the channels."""
+def stack_frames(envs: VectorEnv, num_frames: int, channel_axis: int = 0) -> VectorEnv:
+    """Show the last ``num_frames`` images one after the other along the channels.
+
+    Where observations are a Dict, each of its arrays is stacked along its first axis.
+    """
     return envs if num_frames == 1 else StackFrames(envs, num_frames, channel_axis)
 
 
 class StackFrames(VectorWrapper):
     """The newest frame comes last; before an episode's first there is black.
 
-    ``channel_axis`` is that of a single image: 0 or 2.
+    ``channel_axis`` is that of a single image, 0 or 2; images without channels get an axis for
+    them.
     """
 
-    def __init__(self, envs: VectorEnv, num_frames: int, channel_axis: int) -> None:
+    def __init__(self, envs: VectorEnv, num_frames: int, channel_axis: int = 0) -> None:
         super().__init__(envs)
         space = envs.single_observation_space
-        assert isinstance(space, gymnasium.spaces.Box)
-        self._axis = channel_axis
-        self._shape = space.shape
-        self._channels = space.shape[channel_axis]
-        self._mode = envs.metadata["autoreset_mode"]
-        self.single_observation_space = gymnasium.spaces.Box(
-            np.concatenate([space.low] * num_frames, channel_axis),
-            np.concatenate([space.high] * num_frames, channel_axis),
-            dtype=space.dtype.type,  # type: ignore[union-attr]
-        )
+        self._is_dict = isinstance(space, gymnasium.spaces.Dict)
+        parts: dict[str, Any] = dict(space.spaces) if self._is_dict else {"": space}  # type: ignore
+        self._stacks = {
+            key: _Stack(part, self.num_envs, num_frames, channel_axis)
+            for key, part in parts.items()
+        }
+        shown: Any = {key: stack.space for key, stack in self._stacks.items()}
+        self.single_observation_space = gymnasium.spaces.Dict(shown) if self._is_dict else shown[""]
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self._stack = np.zeros(self.observation_space.shape or (), space.dtype)
+        self._mode = envs.metadata["autoreset_mode"]
         self._ended = np.zeros(self.num_envs, bool)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         frames, infos = self.env.reset(seed=seed, options=options)
-        self._stack = np.zeros_like(self._stack)
+        self._clear(np.ones(self.num_envs, bool))
         self._ended[:] = False
         self._push(frames)
-        return self._stack.copy(), infos
+        return self._show(), infos
 
-    def step(
-        self, actions: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = terminated | truncated
         if self._mode == AutoresetMode.NEXT_STEP:
-            self._stack[self._ended] = 0
+            self._clear(self._ended)
         elif ended.any():
             infos = {**infos, "final_obs": self._final(infos["final_obs"], ended)}
-            self._stack[ended] = 0
+            self._clear(ended)
         self._push(frames)
         self._ended = ended
-        return self._stack.copy(), rewards, terminated, truncated, infos
+        return self._show(), rewards, terminated, truncated, infos
 
-    def _push(self, frames: np.ndarray) -> None:
-        old = np.moveaxis(self._stack, self._axis + 1, 1)
-        new = np.moveaxis(frames, self._axis + 1, 1)
-        old[:, : -self._channels] = old[:, self._channels :].copy()
-        old[:, -self._channels :] = new
+    def _push(self, frames: Any) -> None:
+        for key, stack in self._stacks.items():
+            stack.push(frames[key] if self._is_dict else frames)
 
-    def _final(self, frames: np.ndarray, ended: np.ndarray) -> np.ndarray:
+    def _clear(self, rows: np.ndarray) -> None:
+        for stack in self._stacks.values():
+            stack.frames[rows] = 0
+
+    def _show(self) -> Any:
+        shown = {key: stack.frames.copy() for key, stack in self._stacks.items()}
+        return shown if self._is_dict else shown[""]
+
+    def _final(self, last: np.ndarray, ended: np.ndarray) -> np.ndarray:
         """Stacks that end in the last frames of the ended episodes, None elsewhere."""
-        kept = self._stack.copy()
-        last = np.zeros((self.num_envs, *self._shape), kept.dtype)
-        for i in np.flatnonzero(ended):
-            last[i] = frames[i]
-        self._push(last)
         found = np.full(self.num_envs, None, dtype=object)
-        for i in np.flatnonzero(ended):
-            found[i] = self._stack[i].copy()
-        self._stack = kept
+        for i in np.flatnonzero(ended).tolist():
+            shown = {
+                key: stack.with_newest(i, last[i][key] if self._is_dict else last[i])
+                for key, stack in self._stacks.items()
+            }
+            found[i] = shown if self._is_dict else shown[""]
         return found
+
+
+class _Stack:
+    """The last frames of one array of an observation, in each environment."""
+
+    def __init__(self, space: Any, num_envs: int, num_frames: int, channel_axis: int) -> None:
+        assert isinstance(space, gymnasium.spaces.Box)
+        low, high = space.low, space.high
+        if low.ndim == 2:
+            low, high, channel_axis = low[None], high[None], 0
+        self._axis = channel_axis if low.ndim > 1 else 0
+        self._shape = low.shape
+        self._channels = low.shape[self._axis]
+        self.space = gymnasium.spaces.Box(
+            np.concatenate([low] * num_frames, self._axis),
+            np.concatenate([high] * num_frames, self._axis),
+            dtype=space.dtype.type,  # type: ignore[union-attr]
+        )
+        self.frames = np.zeros((num_envs, *self.space.shape), space.dtype)  # [B, ...]
+
+    def push(self, newest: np.ndarray) -> None:
+        """Take a frame [B, ...] in for the oldest."""
+        self._shift(self.frames, newest.reshape(-1, *self._shape))
+
+    def with_newest(self, row: int, newest: np.ndarray) -> np.ndarray:
+        """What environment ``row`` would show after a frame [...]."""
+        frames = self.frames[row : row + 1].copy()
+        self._shift(frames, np.asarray(newest).reshape(1, *self._shape))
+        return frames[0]
+
+    def _shift(self, frames: np.ndarray, newest: np.ndarray) -> None:
+        old = np.moveaxis(frames, self._axis + 1, 1)
+        old[:, : -self._channels] = old[:, self._channels :].copy()
+        old[:, -self._channels :] = np.moveaxis(newest, self._axis + 1, 1)

@@ -5,7 +5,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
+from discorl.envs.registry import make_env
 from discorl.envs.suites.dm_env import DmEnv, from_dm_env
 from discorl.errors import DiscorlError
 from tests.envs.suites.streams import needs, play, same
@@ -97,6 +99,39 @@ def test_text_is_refused() -> None:
 
     with pytest.raises(DiscorlError, match="no array of numbers"):
         DmEnv(build)
+
+
+MODULE = "tests.envs.suites.test_dm_env"
+
+
+def make_corridor(seed: int | None) -> Any:
+    return corridor(6, 5, seed)
+
+
+def test_named_by_its_function() -> None:
+    env = make_env(f"dm_env:{MODULE}:make_corridor", 2)
+    _, first = env.reset(torch.Generator().manual_seed(0))
+    assert env.spec.num_actions == 2
+    assert {k: tuple(x.shape) for k, x in first.observation.items()} == {
+        "board": (2, 6),
+        "place": (2, 6),
+    }
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("", "write dm_env:MODULE:FUNCTION"),
+        ("json", "write dm_env:MODULE:FUNCTION"),
+        ("no_such_module:make", "cannot import no_such_module .*PYTHONPATH"),
+        ("json:make", "json has no function 'make'"),
+        ("json:__name__", "json has no function '__name__'"),
+    ],
+)
+def test_a_name_that_leads_nowhere(name: str, words: str) -> None:
+    with pytest.raises(DiscorlError, match=words) as e:
+        make_env(f"dm_env:{name}", 2)
+    assert "\n" not in str(e.value)
 
 
 @needs("bsuite")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,20 @@ def test_tasks(task: str) -> None:
         "blstats": (2, 27),
         "message": (2, 256),
     }
+
+
+def test_frames_are_stacked() -> None:
+    stream = check("nethack:score", stack=4)
+    shown = stream.observations
+    assert {key: value.shape for key, value in shown[0].items()} == {
+        "glyphs": (2, 4, 21, 79),
+        "blstats": (2, 4 * 27),
+        "message": (2, 4 * 256),
+    }
+    assert not shown[0]["glyphs"][:, :3].any()
+    for before, after in pairwise(shown[:6]):
+        assert np.array_equal(after["glyphs"][:, 2], before["glyphs"][:, 3])
+        assert np.array_equal(after["blstats"][:, 54:81], before["blstats"][:, 81:])
 
 
 def test_time_limit_is_no_death_and_games_differ() -> None:
