@@ -63,6 +63,8 @@ class Group:
     replay_capacity: int = 0
     """Trajectories that each agent keeps."""
     mode: MemoryMode = "plain"
+    offload: bool = False
+    """Keep the states of a window in the memory of the CPU."""
 
     @property
     def num_envs(self) -> int:
@@ -154,7 +156,10 @@ def live_window(
     source = Acting(group, state, generator)
     for_each = {k: p.expand(group.num_agents, *p.shape) for k, p in rule_params.items()}
     args = (group.window, for_each, state.agents, state.values, source)
-    meta = imitation_gradient(*args) if imitate else meta_gradient(*args, mode=group.mode)
+    if imitate:
+        meta = imitation_gradient(*args)
+    else:
+        meta = meta_gradient(*args, mode=group.mode, offload=group.offload)
     state = replace(
         source.state, agents=meta.state, values=meta.value_state, age=state.age + group.num_updates
     )

@@ -88,7 +88,10 @@ class WindowConfig:
     replay_capacity: int = 0
     """Trajectories that each agent keeps for replay."""
     memory: MemoryMode = "recompute"
-    """plain keeps the graph of all updates; recompute that of one at a time."""
+    """plain keeps the graph of all updates; recompute that of one at a time; mixed that of parts of
+    one, by forward-mode derivatives of the agents' gradient."""
+    offload: bool = False
+    """Keep the agents' states of a window in the memory of the CPU (recompute and mixed)."""
 
     def __post_init__(self) -> None:
         if min(self.num_updates, self.num_envs) < 1:
