@@ -59,7 +59,7 @@ def recompute(
         across=window.across,
         each=window.each,
     )
-    share = (window.regulariser(info.targets) * weight).sum()
+    share = (window.regulariser(info.targets, kept.rollout) * weight).sum()
     return vjp([(new, cotangents), (share, None)], (params, leaf))
 
 
@@ -88,7 +88,7 @@ def mixed(
     _, targets, rule_state = unroll_and_targets(
         agent, rule_params, leaf, leaf.params, kept.rollout, True, window.across, window.each
     )
-    share = (window.regulariser(targets) * weight).sum()
+    share = (window.regulariser(targets, kept.rollout) * weight).sum()
     of_rule, of_same_state = vjp(
         [(targets, of_targets), (rule_state, cotangents.rule), (share, None)], (rule_params, leaf)
     )

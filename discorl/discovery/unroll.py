@@ -11,6 +11,7 @@ their gradient too: one gradient for each agent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,14 +20,15 @@ from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
-from discorl.agents.memory import memory_args
+from discorl.agents.memory import memory_args, warm_up
 from discorl.agents.update import update_agent, update_with_gradient
 from discorl.discovery.backward import check_mixed, mixed, recompute, state_with_grad, vjp
-from discorl.discovery.kept import KeptUpdate, KeptUpdates
+from discorl.discovery.kept import KeptUpdate, KeptUpdates, only_own
 from discorl.discovery.meta_value import MetaValueState
 from discorl.discovery.objective import Validation, validation_loss
 from discorl.discovery.window import GivenRollouts, RolloutSource, Window
-from discorl.types import AgentState, Params, Rollout, UpdateInfo, Values
+from discorl.errors import DiscorlError
+from discorl.types import AgentState, Params, Rollout, Values
 
 __all__ = [
     "GivenRollouts",
@@ -51,7 +53,8 @@ class MetaGradient:
     state: AgentState
     value_state: MetaValueState
     values: Values
-    update_loss: Tensor  # the agents' own loss, mean over the window
+    update_loss: Tensor  # the agents' own loss, mean over the new updates
+    kept: tuple[KeptUpdate, ...] = ()  # the newest updates, as many as were given as ``earlier``
 
 
 def meta_gradient(
@@ -62,14 +65,23 @@ def meta_gradient(
     source: RolloutSource,
     mode: MemoryMode = "recompute",
     offload: bool = False,
+    earlier: Sequence[KeptUpdate] = (),
 ) -> MetaGradient:
     """Update the agents ``source.num_updates`` times, judge them, differentiate the rule.
 
-    With ``offload`` the kept states wait in the memory of the CPU; mode ``plain`` keeps none.
+    With ``offload`` the kept states wait in the memory of the CPU; mode ``plain`` keeps none. The
+    gradient also goes back through ``earlier`` updates, those that led to ``state``, each at the
+    rule that made it, as far as they are the agents' own: so a window slides.
     """
-    if mode == "plain":
-        return _plain(window, rule_params, state, value_state, source)
-    return _one_at_a_time(window, rule_params, state, value_state, source, mode, offload)
+    args = (window, rule_params, state, value_state, source)
+    if mode != "plain":
+        return _one_at_a_time(*args, mode, offload, earlier)
+    if earlier:
+        raise DiscorlError(
+            "memory mode 'plain' keeps no states to go back to: use 'recompute' or 'mixed' for a "
+            "window that slides"
+        )
+    return _plain(*args)
 
 
 def _plain(
@@ -92,8 +104,8 @@ def _plain(
             across=window.across,
             each=window.each,
         )
-        value_state = _update_value(window, value_state, rollout, info)
-        regularisers.append(window.regulariser(info.targets))
+        value_state = window.update_value(value_state, rollout, info.predictions)
+        regularisers.append(window.regulariser(info.targets, rollout))
         update_losses.append(info.loss)
     policy_loss, regulariser, values = _judge(window, state, value_state, source)
     regulariser = regulariser + torch.stack(regularisers).mean(0)
@@ -119,11 +131,12 @@ def _one_at_a_time(
     source: RolloutSource,
     mode: MemoryMode,
     offload: bool,
+    earlier: Sequence[KeptUpdate],
 ) -> MetaGradient:
     if mode == "mixed":
         check_mixed(window)
     back = mixed if mode == "mixed" else recompute
-    kept = KeptUpdates(offload, next(iter(state.params.values())).device)
+    kept = KeptUpdates(offload, next(iter(state.params.values())).device, earlier)
     regularisers, update_losses = [], []
     for update in range(source.num_updates):
         rollout = source.training(update, state)
@@ -133,8 +146,8 @@ def _one_at_a_time(
         parts = (gradient, info.targets) if mode == "mixed" else ()
         kept.add(KeptUpdate(rule_params, state, rollout, *parts))
         state = new
-        value_state = _update_value(window, value_state, rollout, info)
-        regularisers.append(window.regulariser(info.targets))
+        value_state = window.update_value(value_state, rollout, info.predictions)
+        regularisers.append(window.regulariser(info.targets, rollout))
         update_losses.append(info.loss)
         del new, info, gradient, parts  # nothing but what is kept lives on
 
@@ -143,10 +156,16 @@ def _one_at_a_time(
     # Of the state, only the parameters are judged; all of it may carry gradients further back.
     cotangents = vjp([((policy_loss + regulariser).sum(), None)], leaf)
 
+    newest = kept.newest(len(earlier))
     gradient = {k: torch.zeros_like(p) for k, p in rule_params.items()}
-    weight = torch.full_like(policy_loss.detach(), 1 / len(kept))
+    weight = 1 / kept.num_own(policy_loss.detach())
     while kept:
-        of_rule, cotangents = back(window, kept.pop(), cotangents, weight)
+        update = kept.pop()
+        if update.own is not None and not update.own.any():
+            break  # nor are those before it
+        of_rule, cotangents = back(window, update, cotangents, weight)
+        if update.own is not None:
+            of_rule, cotangents = only_own(update.own, (of_rule, cotangents))
         gradient = {k: g + of_rule[k] for k, g in gradient.items()}
 
     regulariser = regulariser.detach() + torch.stack(regularisers).mean(0)
@@ -159,14 +178,8 @@ def _one_at_a_time(
         value_state=value_state,
         values=values,
         update_loss=torch.stack(update_losses).mean(0),
+        kept=newest,
     )
-
-
-def _update_value(
-    window: Window, value_state: MetaValueState, rollout: Rollout, info: UpdateInfo
-) -> MetaValueState:
-    logits = info.predictions.logits.detach()
-    return window.meta_value.update(value_state, rollout, logits, window.across, window.each)
 
 
 def _judge(
@@ -178,6 +191,7 @@ def _judge(
     def judge_one(
         params: Params, value_state: MetaValueState, rollout: Rollout
     ) -> tuple[Tensor, Tensor, Values]:
+        rollout = warm_up(window.agent.net, params, rollout, window.agent.burn_in)
         args = (rollout.observations, rollout.actions)
         options = {"method": "validate", **memory_args(window.agent.net, rollout)}
         validation = Validation(*functional_call(window.agent.net, params, args, options))

@@ -9,11 +9,12 @@ from typing import Protocol
 from torch import Tensor
 
 from discorl.agents.agent import Agent
+from discorl.agents.memory import without_burn_in
 from discorl.agents.update import Each, one_agent
-from discorl.discovery.meta_value import MetaValue
+from discorl.discovery.meta_value import MetaValue, MetaValueState
 from discorl.discovery.objective import ObjectiveWeights, target_regulariser
 from discorl.ops.moments import MeanFn
-from discorl.types import AgentState, Rollout, Targets
+from discorl.types import AgentState, Predictions, Rollout, Targets
 
 
 class RolloutSource(Protocol):
@@ -57,6 +58,19 @@ class Window:
     across: MeanFn = lambda x: x
     each: Each = one_agent
 
-    def regulariser(self, targets: Targets) -> Tensor:
-        """What the targets of an update add to the meta-loss. [] or [P]"""
-        return self.each(lambda t: target_regulariser(t, self.weights))(targets)
+    def regulariser(self, targets: Targets, rollout: Rollout) -> Tensor:
+        """What the targets of an update on ``rollout`` add to the meta-loss. [] or [P]"""
+
+        def regulariser_one(targets: Targets, rollout: Rollout) -> Tensor:
+            learnt_from = without_burn_in(rollout, self.agent.burn_in)
+            return target_regulariser(targets, self.weights, learnt_from.is_dead)
+
+        return self.each(regulariser_one)(targets, rollout)
+
+    def update_value(
+        self, value_state: MetaValueState, rollout: Rollout, predictions: Predictions
+    ) -> MetaValueState:
+        """Let the value functions learn from a rollout that the agents have learnt from."""
+        learnt_from = self.each(lambda x: without_burn_in(x, self.agent.burn_in))(rollout)
+        logits = predictions.logits.detach()
+        return self.meta_value.update(value_state, learnt_from, logits, self.across, self.each)
