@@ -84,6 +84,7 @@ def make_group(
         replay_capacity=w.replay_capacity,
         mode=w.memory,
         offload=w.offload,
+        stride=w.stride,
     )
 
 
