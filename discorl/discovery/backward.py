@@ -1,10 +1,11 @@
 """One update backwards: from the gradient of what it led to, that of the rule and of the old state.
 
 ``recompute`` rebuilds the graph of the whole update and differentiates the agent's gradient by a
-second backward pass. ``mixed`` takes the update apart. With g(params, targets) the gradient of the
-agent's loss and v what the optimiser passes back for it, the second derivatives that are needed are
-those of the scalar <g, v>. They are symmetric, so one forward-mode derivative of g in the direction
-v gives all of them, and no graph of a backward pass is ever kept.
+second backward pass. ``mixed`` makes the update again without a graph, then takes it apart. With
+g(params, targets) the gradient of the agent's loss and v what the optimiser passes back for it, the
+second derivatives that are needed are those of the scalar <g, v>. They are symmetric, so one
+forward-mode derivative of g in the direction v gives all of them, and no graph of a backward pass
+is ever kept.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.memory import memory_args, warm_up
-from discorl.agents.update import loss_and_output_grads, unroll_and_targets, update_agent
+from discorl.agents.update import (
+    loss_and_output_grads,
+    unroll_and_targets,
+    update_agent,
+    update_with_gradient,
+)
 from discorl.discovery.kept import KeptUpdate
 from discorl.discovery.window import Window
 from discorl.errors import DiscorlError
@@ -67,20 +73,23 @@ def mixed(
     window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
 ) -> tuple[Params, AgentState]:
     """Go back through the optimiser, then the agent's gradient, then the rule, one at a time."""
-    assert kept.gradient is not None and kept.targets is not None
     agent, state = window.agent, kept.state
+    _, info, gradient = update_with_gradient(
+        agent, kept.rule_params, state, kept.rollout, across=window.across, each=window.each
+    )
+    known = info.targets
+    del info
 
-    gradient, leaf = with_grad(kept.gradient), state_with_grad(state)
+    gradient, leaf = with_grad(gradient), state_with_grad(state)
     updates, optimiser = window.each(agent.optimiser.update)(gradient, leaf.optimiser, leaf.params)
     params = {name: p + updates[name] for name, p in leaf.params.items()}
     direction, of_state = vjp(
         [(params, cotangents.params), (optimiser, cotangents.optimiser)], (gradient, leaf)
     )
-    del updates, optimiser, params  # and with them their graph
+    del updates, optimiser, params, gradient  # and with them their graph
 
-    of_params, of_targets = second_derivatives(
-        window, state.params, kept.targets, kept.rollout, direction
-    )
+    of_params, of_targets = second_derivatives(window, state.params, known, kept.rollout, direction)
+    del known, direction
     summed = {name: x + of_params[name] for name, x in of_state.params.items()}
     of_state = replace(of_state, params=summed)
 

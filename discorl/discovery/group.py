@@ -304,7 +304,7 @@ def _nothing_earlier(group: Group, state: GroupState) -> tuple[KeptUpdate, ...]:
     batch = group.num_envs + (group.num_replayed if group.replay_capacity else 0)
     shape = (group.num_agents, group.rollout_length, batch)
     args = (group.window.agent, state.agents, state.timestep, shape, group.env.spec.num_actions)
-    return nobodys_updates(num, *args, with_parts=group.mode == "mixed")
+    return nobodys_updates(num, *args)
 
 
 def _newborn(

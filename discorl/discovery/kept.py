@@ -11,8 +11,7 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.agents.agent import Agent
-from discorl.agents.update import update_with_gradient
-from discorl.types import AgentState, Params, Rollout, Targets, TimeStep
+from discorl.types import AgentState, Params, Rollout, TimeStep
 
 T = TypeVar("T")
 
@@ -25,8 +24,6 @@ class KeptUpdate:
     rule_params: Params  # with which it was made
     state: AgentState  # before it
     rollout: Rollout
-    gradient: Params | None = None  # that the optimiser was given; for mode ``mixed``
-    targets: Targets | None = None  # likewise
     own: Tensor | None = (
         None  # [P] bool, whether it belongs to the agents' present lives; None: all
     )
@@ -100,11 +97,10 @@ def nobodys_updates(
     timestep: TimeStep,
     shape: tuple[int, int, int],
     num_actions: int,
-    with_parts: bool,
 ) -> tuple[KeptUpdate, ...]:
     """Stand-ins for updates before an agent's first, so that a state keeps its structure.
 
-    ``shape`` is that of rollouts, [P, T, B]; ``with_parts`` adds what mode ``mixed`` keeps.
+    ``shape`` is that of rollouts, [P, T, B].
     """
     seen, num_agents = timestep.observation, shape[0]
     assert isinstance(seen, Tensor)
@@ -118,7 +114,5 @@ def nobodys_updates(
     )
     params = tree.to(agent.rule.init_params(torch.Generator()), seen.device)
     params = {k: p.expand(num_agents, *p.shape) for k, p in params.items()}
-    _, info, gradient = update_with_gradient(agent, params, agents, rollout, each=tree.vmap)
-    parts = (gradient, info.targets) if with_parts else (None, None)
     nobody = torch.zeros(num_agents, dtype=torch.bool, device=seen.device)
-    return (KeptUpdate(params, agents, rollout, *parts, own=nobody),) * num
+    return (KeptUpdate(params, agents, rollout, nobody),) * num

@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.memory import memory_args, warm_up
-from discorl.agents.update import update_agent, update_with_gradient
+from discorl.agents.update import update_agent
 from discorl.discovery.backward import check_mixed, mixed, recompute, state_with_grad, vjp
 from discorl.discovery.kept import KeptUpdate, KeptUpdates, only_own
 from discorl.discovery.meta_value import MetaValueState
@@ -140,16 +140,14 @@ def _one_at_a_time(
     regularisers, update_losses = [], []
     for update in range(source.num_updates):
         rollout = source.training(update, state)
-        new, info, gradient = update_with_gradient(
+        kept.add(KeptUpdate(rule_params, state, rollout))
+        state, info = update_agent(
             window.agent, rule_params, state, rollout, across=window.across, each=window.each
         )
-        parts = (gradient, info.targets) if mode == "mixed" else ()
-        kept.add(KeptUpdate(rule_params, state, rollout, *parts))
-        state = new
         value_state = window.update_value(value_state, rollout, info.predictions)
         regularisers.append(window.regulariser(info.targets, rollout))
         update_losses.append(info.loss)
-        del new, info, gradient, parts  # nothing but what is kept lives on
+        del info  # nothing but what is kept lives on
 
     leaf = state_with_grad(state)
     policy_loss, regulariser, values = _judge(window, leaf, value_state, source)

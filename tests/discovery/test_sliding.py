@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from discorl import tree
-from discorl.agents.update import update_with_gradient
 from discorl.discovery.group import init_group, live_window
 from discorl.discovery.kept import KeptUpdate
-from discorl.discovery.unroll import GivenRollouts, MemoryMode, Window, meta_gradient
+from discorl.discovery.unroll import GivenRollouts, MemoryMode, meta_gradient
 from discorl.errors import DiscorlError
-from discorl.types import AgentState, Params, Rollout
 from tests.builders import assert_bit_equal, clone, double, rng
 from tests.discovery.population import tiny_config, tiny_groups
 from tests.discovery.test_unroll import inputs
@@ -23,17 +21,6 @@ from tests.golden_replay import through
 
 def side_by_side(*trees: Any) -> Any:
     return tree.map(lambda *xs: torch.stack(xs), *trees)
-
-
-def any_update(
-    window: Window, rule_params: Params, state: AgentState, rollout: Rollout, mode: MemoryMode
-) -> KeptUpdate:
-    """An update that has the right structure."""
-    _, info, gradient = update_with_gradient(
-        window.agent, rule_params, state, rollout, each=window.each
-    )
-    parts = (gradient, info.targets) if mode == "mixed" else ()
-    return KeptUpdate(rule_params, state, rollout, *parts)
 
 
 @pytest.mark.parametrize("mode", ["recompute", "mixed"])
@@ -45,9 +32,7 @@ def test_goes_back_through_an_agents_own_updates_and_no_further(mode: MemoryMode
     source = GivenRollouts([first], valid)
     args = (window, rule_params, state, value_state, source, mode)
     assert meta_gradient(*args).kept == (), "nothing is kept that was not asked for"
-    before = replace(
-        any_update(window, rule_params, state, first, mode), own=torch.tensor([False, False])
-    )
+    before = KeptUpdate(rule_params, state, first, own=torch.tensor([False, False]))
     one = meta_gradient(*args, earlier=(before,))
     [kept] = one.kept
     kept = replace(kept, own=torch.tensor([True, False]))
@@ -74,7 +59,7 @@ def test_agents_live_on_by_the_stride(mode: MemoryMode) -> None:
     [group, _], params = tiny_groups(config)
     state = init_group(group, rng())
     structure = [(x.shape, x.dtype) for x in tree.leaves(state)]
-    own = []
+    own, before = [], state
     for step in range(4):
         before = clone(state)
         result = live_window(group, params, state, rng(step))
@@ -152,6 +137,6 @@ def test_strides_that_make_no_sense(changes: dict[str, Any], message: str) -> No
 def test_plain_refuses_earlier_updates() -> None:
     window, (rule_params, state, value_state, training, valid) = inputs(1)
     source = GivenRollouts(training, valid)
-    kept = any_update(window, rule_params, state, training[0], "recompute")
+    kept = KeptUpdate(rule_params, state, training[0])
     with pytest.raises(DiscorlError, match="recompute"):
         meta_gradient(window, rule_params, state, value_state, source, "plain", earlier=(kept,))

@@ -58,7 +58,11 @@ def test_without_the_marks_they_would_say_otherwise() -> None:
 
 def test_a_warm_start_leaves_dead_steps_out_too() -> None:
     window, start, (same, then) = dead_and_alive()
-    results = [imitation_gradient(window, *start, GivenRollouts([x, x], x)) for x in (same, then)]
+    rule_params, state, value_state = start
+    results = [
+        imitation_gradient(window, rule_params, state, value_state, GivenRollouts([x, x], x))
+        for x in (same, then)
+    ]
     close(results[1].loss, results[0].loss)
     close(results[1].gradient, results[0].gradient)
 
