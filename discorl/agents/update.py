@@ -37,7 +37,6 @@ def one_agent(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-@torch.enable_grad()  # even where the caller has switched gradients off
 def update_agent(
     agent: Agent,
     rule_params: Params,
@@ -55,11 +54,78 @@ def update_agent(
     the batch. With ``each = tree.vmap`` many agents of one structure are trained side by side:
     every tensor has a leading axis of agents, the rule's parameters too.
     """
+    state, info, _ = update_with_gradient(
+        agent,
+        rule_params,
+        state,
+        rollout,
+        differentiable=differentiable,
+        across=across,
+        each=each,
+    )
+    return state, info
 
+
+@torch.enable_grad()  # even where the caller has switched gradients off
+def update_with_gradient(
+    agent: Agent,
+    rule_params: Params,
+    state: AgentState,
+    rollout: Rollout,
+    *,
+    differentiable: bool = False,
+    across: MeanFn = lambda x: x,
+    each: Each = one_agent,
+) -> tuple[AgentState, UpdateInfo, Params]:
+    """As ``update_agent``; third is the gradient that the optimiser was given."""
     # The predictions are a function of an alias of the parameters, and the loss a function of an
     # alias of the predictions. The targets depend on the predictions themselves, so the gradient
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
+    params = _alias(state.params, differentiable)
+    unroll, targets, rule_state = unroll_and_targets(
+        agent, rule_params, state, params, rollout, differentiable, across, each
+    )
+    loss, losses, output_grads = loss_and_output_grads(
+        agent, unroll.predictions, targets, rollout, differentiable, across, each
+    )
+    # A head whose parameters are all frozen has no graph.
+    outputs = zip(tree.leaves(unroll.predictions), output_grads, strict=True)
+    heads, head_grads = zip(*((x, g) for x, g in outputs if x.requires_grad), strict=True)
+    gradients = torch.autograd.grad(
+        heads,
+        list(params.values()),
+        head_grads,
+        create_graph=differentiable,
+        materialize_grads=True,
+    )
+    grads = {name: across(g) for name, g in zip(params, gradients, strict=True)}
+
+    updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
+    new_params = {name: p + updates[name] for name, p in state.params.items()}
+    info = UpdateInfo(
+        loss=across(loss.detach()),
+        losses={name: across(x) for name, x in losses.items()},
+        gradient_norm=global_norm(tree.detach(grads), loss.dim()),
+        update_norm=global_norm(tree.detach(updates), loss.dim()),
+        predictions=unroll.predictions if differentiable else tree.detach(unroll.predictions),
+        targets=targets,
+    )
+    return AgentState(new_params, optimiser, rule_state), info, grads
+
+
+def unroll_and_targets(
+    agent: Agent,
+    rule_params: Params,
+    state: AgentState,
+    params: Params,
+    rollout: Rollout,
+    differentiable: bool,
+    across: MeanFn,
+    each: Each,
+) -> tuple[Unroll, Targets, RuleState]:
+    """The network with ``params`` over the rollout, and what the rule wants it to become."""
+
     def unroll_one(params: Params, rule_params: Params, rollout: Rollout) -> Unroll:
         rollout = warm_up(agent.net, params, rollout, agent.burn_in)
         args = (rollout.observations, rollout.actions, agent.rule.reader(rule_params))
@@ -84,37 +150,11 @@ def update_agent(
             rule_params, state.rule, state.params, unroll, target, rollout, across
         )
 
-    params = _alias(state.params, differentiable)
     unroll: Unroll = each(unroll_one)(params, rule_params, rollout)
     seen = unroll if differentiable else tree.detach(unroll)
     with torch.set_grad_enabled(differentiable):
         targets, rule_state = each(targets_one)(rule_params, state, seen, rollout)
-    loss, losses, output_grads = _loss_and_output_grads(
-        agent, unroll.predictions, targets, rollout, differentiable, across, each
-    )
-    # A head whose parameters are all frozen has no graph.
-    outputs = zip(tree.leaves(unroll.predictions), output_grads, strict=True)
-    heads, head_grads = zip(*((x, g) for x, g in outputs if x.requires_grad), strict=True)
-    gradients = torch.autograd.grad(
-        heads,
-        list(params.values()),
-        head_grads,
-        create_graph=differentiable,
-        materialize_grads=True,
-    )
-    grads = {name: across(g) for name, g in zip(params, gradients, strict=True)}
-
-    updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
-    new_params = {name: p + updates[name] for name, p in state.params.items()}
-    info = UpdateInfo(
-        loss=across(loss.detach()),
-        losses={name: across(x) for name, x in losses.items()},
-        gradient_norm=global_norm(tree.detach(grads), loss.dim()),
-        update_norm=global_norm(tree.detach(updates), loss.dim()),
-        predictions=seen.predictions,
-        targets=targets,
-    )
-    return AgentState(new_params, optimiser, rule_state), info
+    return unroll, targets, rule_state
 
 
 def _alias(tensors: T, differentiable: bool) -> T:
@@ -127,7 +167,7 @@ def _alias(tensors: T, differentiable: bool) -> T:
     return tree.map(node, tensors)
 
 
-def _loss_and_output_grads(
+def loss_and_output_grads(
     agent: Agent,
     predictions: Predictions,
     targets: Targets,

@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from discorl import tree
 from discorl.discovery.imitation import imitation_gradient
+from discorl.discovery.kept import KeptUpdate, disowned, nobodys_updates
 from discorl.discovery.meta_value import MetaValueState
 from discorl.discovery.population_replay import PopulationReplay, empty_replay, sample_replay, store
 from discorl.discovery.unroll import MemoryMode, MetaGradient, Window, meta_gradient
@@ -51,7 +52,7 @@ class Group:
     env: TensorEnv
     num_agents: int
     num_updates: int
-    """Updates of the agents that the meta-gradient goes back through."""
+    """Updates of the agents that the meta-gradient goes back through: the window."""
     rollout_length: int
     valid_length: int
     lifetimes: Lifetimes
@@ -63,6 +64,15 @@ class Group:
     replay_capacity: int = 0
     """Trajectories that each agent keeps."""
     mode: MemoryMode = "plain"
+    offload: bool = False
+    """Keep the states of a window in the memory of the CPU."""
+    stride: int | None = None
+    """Updates between two steps of the rule, by which the window slides; None for a window."""
+
+    @property
+    def num_new(self) -> int:
+        """Updates that the agents make in a window; the rest they have made before."""
+        return self.num_updates if self.stride is None else self.stride
 
     @property
     def num_envs(self) -> int:
@@ -83,6 +93,7 @@ class GroupState:
     budget: Tensor  # [P]
     running_return: Tensor  # [P * E], of the episodes under way
     replay: PopulationReplay | None = None
+    earlier: tuple[KeptUpdate, ...] = ()  # the last updates that the next window goes back through
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,7 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
     # First lives are cut short at random, so that not all agents are born again at once.
     share = torch.rand(group.num_agents, generator=generator)
     age = (share * budget).long() if group.lifetimes.budgets else torch.zeros_like(budget)
-    return GroupState(
+    state = GroupState(
         agents=agents,
         values=values,
         env_state=env_state,
@@ -138,6 +149,7 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
         if group.replay_capacity
         else None,
     )
+    return replace(state, earlier=_nothing_earlier(group, state))
 
 
 def live_window(
@@ -147,16 +159,26 @@ def live_window(
     generator: torch.Generator,
     imitate: bool = False,
 ) -> WindowResult:
-    """K updates of every agent, the gradient of the rule through them, and births where due.
+    """Some updates of every agent, the gradient of the rule through the last K, births where due.
 
     With ``imitate`` the gradient is that of a warm start instead, see ``imitation.py``.
     """
     source = Acting(group, state, generator)
     for_each = {k: p.expand(group.num_agents, *p.shape) for k, p in rule_params.items()}
     args = (group.window, for_each, state.agents, state.values, source)
-    meta = imitation_gradient(*args) if imitate else meta_gradient(*args, mode=group.mode)
+    if imitate:
+        meta, earlier = imitation_gradient(*args), disowned(state.earlier)
+    else:
+        meta = meta_gradient(*args, group.mode, group.offload, state.earlier)
+        everyone = torch.ones_like(state.age, dtype=torch.bool)
+        earlier = tuple(x if x.own is not None else replace(x, own=everyone) for x in meta.kept)
+        meta = replace(meta, kept=())
     state = replace(
-        source.state, agents=meta.state, values=meta.value_state, age=state.age + group.num_updates
+        source.state,
+        agents=meta.state,
+        values=meta.value_state,
+        age=state.age + group.num_new,
+        earlier=earlier,
     )
     due = (state.age >= state.budget) | ~_finite(state.agents) | ~_finite(state.values)
     state = reborn(group, state, due, generator)
@@ -233,6 +255,7 @@ def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Genera
         budget=torch.where(due, group.lifetimes.draw(group.num_agents, generator), state.budget),
         running_return=torch.where(copies, 0.0, state.running_return),
         replay=replay,
+        earlier=disowned(state.earlier, due),
     )
 
 
@@ -240,7 +263,7 @@ class Acting:
     """A window's rollouts, made by the agents as the window asks for them."""
 
     def __init__(self, group: Group, state: GroupState, generator: torch.Generator) -> None:
-        self.num_updates = group.num_updates
+        self.num_updates = group.num_new
         self.state = state
         zeros = torch.zeros(group.num_agents)
         self.episodes = Episodes(zeros, zeros, zeros)
@@ -248,7 +271,7 @@ class Acting:
         self._generator = generator
         self._ahead: list[Rollout] = []
         if group.acts_ahead:
-            lengths = [group.rollout_length] * group.num_updates + [group.valid_length]
+            lengths = [group.rollout_length] * group.num_new + [group.valid_length]
             self._ahead = [self._act(state.agents, length) for length in lengths]
 
     def training(self, update: int, state: AgentState) -> Rollout:
@@ -272,6 +295,16 @@ class Acting:
         )
         self.episodes = self.episodes + episodes
         return rollout
+
+
+def _nothing_earlier(group: Group, state: GroupState) -> tuple[KeptUpdate, ...]:
+    num = group.num_updates - group.num_new
+    if not num:
+        return ()
+    batch = group.num_envs + (group.num_replayed if group.replay_capacity else 0)
+    shape = (group.num_agents, group.rollout_length, batch)
+    args = (group.window.agent, state.agents, state.timestep, shape, group.env.spec.num_actions)
+    return nobodys_updates(num, *args)
 
 
 def _newborn(

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from discorl import tree
+from discorl.agents.memory import without_burn_in
 from discorl.agents.update import update_agent
 from discorl.discovery.meta_value import MetaValueState
 from discorl.discovery.objective import target_mean
 from discorl.discovery.unroll import MetaGradient, RolloutSource, Window
 from discorl.ops.categorical import kl_divergence
+from discorl.ops.live import live_mean
 from discorl.types import AgentState, Params, Rollout, Targets
 
 STRENGTH = 2.0
@@ -38,8 +40,8 @@ def improved_policy(targets: Targets, rollout: Rollout) -> Tensor:
 def imitation_loss(targets: Targets, rollout: Rollout) -> Tensor:
     """How far pi-hat is from the improved policy; the means of targets are kept near 0."""
     assert targets.pi is not None
-    distance = kl_divergence(improved_policy(targets, rollout), targets.pi).mean()
-    return distance + 1e-3 * target_mean(targets)
+    distance = kl_divergence(improved_policy(targets, rollout), targets.pi)
+    return live_mean(distance, rollout.is_dead) + 1e-3 * target_mean(targets, rollout.is_dead)
 
 
 def imitation_gradient(
@@ -65,15 +67,13 @@ def imitation_gradient(
             across=window.across,
             each=window.each,
         )
-        loss = window.each(imitation_loss)(info.targets, rollout)
+        learnt_from = window.each(lambda x: without_burn_in(x, window.agent.burn_in))(rollout)
+        loss = window.each(imitation_loss)(info.targets, learnt_from)
         grads = torch.autograd.grad(loss.sum(), list(params.values()), materialize_grads=True)
         for name, grad in zip(params, grads, strict=True):
             gradient[name] = gradient[name] + grad / source.num_updates
         state = tree.detach(state)
-        logits = info.predictions.logits.detach()
-        value_state = window.meta_value.update(
-            value_state, rollout, logits, window.across, window.each
-        )
+        value_state = window.update_value(value_state, rollout, info.predictions)
         losses.append(loss.detach())
         update_losses.append(info.loss)
         values = tree.detach(info.targets.values)

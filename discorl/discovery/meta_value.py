@@ -15,8 +15,10 @@ from torch.func import functional_call
 from discorl import optim, tree
 from discorl.agents.agent import adam_clip
 from discorl.agents.update import Each, one_agent
+from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
+from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import Params, Rollout, RuleState, Values
@@ -90,8 +92,8 @@ class MetaValue:
             # The head's own scale takes the normalised error as it is.
             head = output[:-1]
             target = head.detach().squeeze(-1) + values.normalized_td
-            loss = ValueHead(num_bins=None, squashed=False).loss(head, target).mean()
-            return loss, moments
+            errors = ValueHead(num_bins=None, squashed=False).loss(head, target)
+            return live_mean(errors, rollout.is_dead), moments
 
         params = {k: p.detach().requires_grad_() for k, p in state.params.items()}
         with torch.enable_grad():
@@ -118,6 +120,11 @@ class MetaValue:
 
 def delay_rewards(rollout: Rollout) -> Rollout:
     """Rewards and discounts one step late, as the reference's meta-value function takes them."""
+    if rollout.is_dead is not None:
+        raise DiscorlError(
+            "rewards one step late mean nothing where environments reset in a step of their own: "
+            "pair each action with its own reward (--meta-value.aligned)"
+        )
 
     def late(x: Tensor) -> Tensor:
         return torch.cat([x[:1], x[:-1]])

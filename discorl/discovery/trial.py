@@ -20,8 +20,9 @@ def run_trial(
 
     Before an agent's first episode ends this is NaN; where none ended, it repeats the last.
     """
-    state = init_group(replace(group, acts_ahead=False), generator)
-    source = Acting(replace(group, acts_ahead=False), state, generator)
+    group = replace(group, acts_ahead=False, stride=None)
+    state = init_group(group, generator)
+    source = Acting(group, state, generator)
     for_each = {k: p.expand(group.num_agents, *p.shape) for k, p in rule_params.items()}
     agents = state.agents
     means: list[Tensor] = []

@@ -1,8 +1,9 @@
 """The gradient of the meta-loss through K updates of agents, in several memory modes.
 
-``plain`` keeps the graph of all updates. ``recompute`` runs them without one, keeps the state
-before each, and goes back rebuilding the graph of one update at a time: the memory of one update,
-for the time of about one more pass. All modes give the same gradient.
+``plain`` keeps the graph of all updates. The others run them without one, keep the state before
+each, and go back one update at a time: the memory of one update, for the time of about one more
+pass. ``recompute`` rebuilds the graph of the update, ``mixed`` only that of its parts; see
+``backward.py``. All modes give the same gradient.
 
 With ``Window.each = tree.vmap`` everything has a leading axis of agents, the rule's parameters and
 their gradient too: one gradient for each agent.
@@ -12,58 +13,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
-from discorl.agents.agent import Agent
-from discorl.agents.memory import memory_args
-from discorl.agents.update import Each, one_agent, update_agent
-from discorl.discovery.meta_value import MetaValue, MetaValueState
-from discorl.discovery.objective import (
-    ObjectiveWeights,
-    Validation,
-    target_regulariser,
-    validation_loss,
-)
-from discorl.ops.moments import MeanFn
-from discorl.types import AgentState, Params, Rollout, Targets, UpdateInfo, Values
+from discorl.agents.memory import memory_args, warm_up
+from discorl.agents.update import update_agent
+from discorl.discovery.backward import check_mixed, mixed, recompute, state_with_grad, vjp
+from discorl.discovery.kept import KeptUpdate, KeptUpdates, only_own
+from discorl.discovery.meta_value import MetaValueState
+from discorl.discovery.objective import Validation, validation_loss
+from discorl.discovery.window import GivenRollouts, RolloutSource, Window
+from discorl.errors import DiscorlError
+from discorl.types import AgentState, Params, Rollout, Values
 
-MemoryMode = Literal["plain", "recompute"]
+__all__ = [
+    "GivenRollouts",
+    "MemoryMode",
+    "MetaGradient",
+    "RolloutSource",
+    "Window",
+    "meta_gradient",
+]
 
-
-class RolloutSource(Protocol):
-    """Where a window's rollouts come from."""
-
-    num_updates: int
-
-    def training(self, update: int, state: AgentState) -> Rollout:
-        """The rollout for an update of agents in ``state``; asked for once each, in order."""
-        ...
-
-    def validation(self, state: AgentState) -> Rollout:
-        """The rollout that judges the updated agents, asked for last."""
-        ...
-
-
-class GivenRollouts:
-    """Rollouts that are all there beforehand."""
-
-    def __init__(self, training: Sequence[Rollout], validation: Rollout) -> None:
-        self._training = training
-        self._validation = validation
-        self.num_updates = len(training)
-
-    def training(self, update: int, state: AgentState) -> Rollout:
-        del state
-        return self._training[update]
-
-    def validation(self, state: AgentState) -> Rollout:
-        del state
-        return self._validation
+MemoryMode = Literal["plain", "recompute", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -77,18 +53,8 @@ class MetaGradient:
     state: AgentState
     value_state: MetaValueState
     values: Values
-    update_loss: Tensor  # the agents' own loss, mean over the window
-
-
-@dataclass(frozen=True)
-class Window:
-    """Agents, their value functions, and how the rule is judged by them."""
-
-    agent: Agent
-    meta_value: MetaValue
-    weights: ObjectiveWeights
-    across: MeanFn = lambda x: x
-    each: Each = one_agent
+    update_loss: Tensor  # the agents' own loss, mean over the new updates
+    kept: tuple[KeptUpdate, ...] = ()  # the newest updates, as many as were given as ``earlier``
 
 
 def meta_gradient(
@@ -98,10 +64,24 @@ def meta_gradient(
     value_state: MetaValueState,
     source: RolloutSource,
     mode: MemoryMode = "recompute",
+    offload: bool = False,
+    earlier: Sequence[KeptUpdate] = (),
 ) -> MetaGradient:
-    """Update the agents ``source.num_updates`` times, judge them, differentiate the rule."""
-    compute = {"plain": _plain, "recompute": _recompute}[mode]
-    return compute(window, rule_params, state, value_state, source)
+    """Update the agents ``source.num_updates`` times, judge them, differentiate the rule.
+
+    With ``offload`` the kept states wait in the memory of the CPU; mode ``plain`` keeps none. The
+    gradient also goes back through ``earlier`` updates, those that led to ``state``, each at the
+    rule that made it, as far as they are the agents' own: so a window slides.
+    """
+    args = (window, rule_params, state, value_state, source)
+    if mode != "plain":
+        return _one_at_a_time(*args, mode, offload, earlier)
+    if earlier:
+        raise DiscorlError(
+            "memory mode 'plain' keeps no states to go back to: use 'recompute' or 'mixed' for a "
+            "window that slides"
+        )
+    return _plain(*args)
 
 
 def _plain(
@@ -115,9 +95,17 @@ def _plain(
     regularisers, update_losses = [], []
     for update in range(source.num_updates):
         rollout = source.training(update, tree.detach(state))
-        state, info = _update(window, params, state, rollout, differentiable=True)
-        value_state = _update_value(window, value_state, rollout, info)
-        regularisers.append(_regulariser(window, info.targets))
+        state, info = update_agent(
+            window.agent,
+            params,
+            state,
+            rollout,
+            differentiable=True,
+            across=window.across,
+            each=window.each,
+        )
+        value_state = window.update_value(value_state, rollout, info.predictions)
+        regularisers.append(window.regulariser(info.targets, rollout))
         update_losses.append(info.loss)
     policy_loss, regulariser, values = _judge(window, state, value_state, source)
     regulariser = regulariser + torch.stack(regularisers).mean(0)
@@ -135,38 +123,48 @@ def _plain(
     )
 
 
-def _recompute(
+def _one_at_a_time(
     window: Window,
     rule_params: Params,
     state: AgentState,
     value_state: MetaValueState,
     source: RolloutSource,
+    mode: MemoryMode,
+    offload: bool,
+    earlier: Sequence[KeptUpdate],
 ) -> MetaGradient:
-    steps: list[tuple[AgentState, Rollout]] = []
+    if mode == "mixed":
+        check_mixed(window)
+    back = mixed if mode == "mixed" else recompute
+    kept = KeptUpdates(offload, next(iter(state.params.values())).device, earlier)
     regularisers, update_losses = [], []
     for update in range(source.num_updates):
         rollout = source.training(update, state)
-        steps.append((state, rollout))
-        state, info = _update(window, rule_params, state, rollout, differentiable=False)
-        value_state = _update_value(window, value_state, rollout, info)
-        regularisers.append(_regulariser(window, info.targets))
+        kept.add(KeptUpdate(rule_params, state, rollout))
+        state, info = update_agent(
+            window.agent, rule_params, state, rollout, across=window.across, each=window.each
+        )
+        value_state = window.update_value(value_state, rollout, info.predictions)
+        regularisers.append(window.regulariser(info.targets, rollout))
         update_losses.append(info.loss)
+        del info  # nothing but what is kept lives on
 
-    leaf = _leaves_with_grad(state)
+    leaf = state_with_grad(state)
     policy_loss, regulariser, values = _judge(window, leaf, value_state, source)
     # Of the state, only the parameters are judged; all of it may carry gradients further back.
-    cotangents = _gradients([(policy_loss + regulariser).sum()], [None], leaf)
+    cotangents = vjp([((policy_loss + regulariser).sum(), None)], leaf)
 
-    params = {k: p.detach().requires_grad_() for k, p in rule_params.items()}
-    gradient = {k: torch.zeros_like(p) for k, p in params.items()}
-    for old, rollout in reversed(steps):
-        leaf = _leaves_with_grad(old)
-        new, info = _update(window, params, leaf, rollout, differentiable=True)
-        share = _regulariser(window, info.targets).sum() / len(steps)
-        grads = _gradients([*tree.leaves(new), share], [*cotangents, None], (params, leaf))
-        for name, grad in zip(params, grads, strict=False):
-            gradient[name] = gradient[name] + grad
-        cotangents = grads[len(params) :]
+    newest = kept.newest(len(earlier))
+    gradient = {k: torch.zeros_like(p) for k, p in rule_params.items()}
+    weight = 1 / kept.num_own(policy_loss.detach())
+    while kept:
+        update = kept.pop()
+        if update.own is not None and not update.own.any():
+            break  # nor are those before it
+        of_rule, cotangents = back(window, update, cotangents, weight)
+        if update.own is not None:
+            of_rule, cotangents = only_own(update.own, (of_rule, cotangents))
+        gradient = {k: g + of_rule[k] for k, g in gradient.items()}
 
     regulariser = regulariser.detach() + torch.stack(regularisers).mean(0)
     return MetaGradient(
@@ -178,36 +176,8 @@ def _recompute(
         value_state=value_state,
         values=values,
         update_loss=torch.stack(update_losses).mean(0),
+        kept=newest,
     )
-
-
-def _update(
-    window: Window,
-    rule_params: Params,
-    state: AgentState,
-    rollout: Rollout,
-    differentiable: bool,
-) -> tuple[AgentState, UpdateInfo]:
-    return update_agent(
-        window.agent,
-        rule_params,
-        state,
-        rollout,
-        differentiable=differentiable,
-        across=window.across,
-        each=window.each,
-    )
-
-
-def _update_value(
-    window: Window, value_state: MetaValueState, rollout: Rollout, info: UpdateInfo
-) -> MetaValueState:
-    logits = info.predictions.logits.detach()
-    return window.meta_value.update(value_state, rollout, logits, window.across, window.each)
-
-
-def _regulariser(window: Window, targets: Targets) -> Tensor:
-    return window.each(lambda t: target_regulariser(t, window.weights))(targets)
 
 
 def _judge(
@@ -219,6 +189,7 @@ def _judge(
     def judge_one(
         params: Params, value_state: MetaValueState, rollout: Rollout
     ) -> tuple[Tensor, Tensor, Values]:
+        rollout = warm_up(window.agent.net, params, rollout, window.agent.burn_in)
         args = (rollout.observations, rollout.actions)
         options = {"method": "validate", **memory_args(window.agent.net, rollout)}
         validation = Validation(*functional_call(window.agent.net, params, args, options))
@@ -229,26 +200,3 @@ def _judge(
         return policy_loss, regulariser, values
 
     return window.each(judge_one)(state.params, value_state, rollout)
-
-
-def _leaves_with_grad(state: AgentState) -> AgentState:
-    """The state as a start to differentiate from, but for the scalars: counts and moments."""
-    scalar_dims = state.rule.advantage_moments.mean.dim()  # 1 where there is an axis of agents
-    return tree.map(lambda x: x.detach().requires_grad_(x.dim() > scalar_dims), state)
-
-
-def _gradients(
-    outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], inputs: Any
-) -> list[Tensor]:
-    """Vector-Jacobian product, one entry for each tensor of ``inputs``; 0 where it has no grad."""
-    pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
-    wanted = tree.leaves(inputs)
-    grads = iter(
-        torch.autograd.grad(
-            [o for o, _ in pairs],
-            [x for x in wanted if x.requires_grad],
-            [c for _, c in pairs],
-            materialize_grads=True,
-        )
-    )
-    return [next(grads) if x.requires_grad else torch.zeros_like(x) for x in wanted]

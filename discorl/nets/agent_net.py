@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,17 @@ from discorl.types import (
 HEAD_INIT_STD = 0.01
 ROWS_PER_BLOCK = 2048
 """Rows of y, z and q that are worked through at a time, so that they stay in the cache."""
+
+
+class _Parts(NamedTuple):
+    """Rows that predictions are made of: N = (T-1) * B of them, and B of the last time step."""
+
+    last: Tensor  # [B, D], embedding
+    cell: Tensor  # [N, H]
+    gates: Tensor  # [N, 4H]
+    taken: Tensor  # [N], actions
+    y: Tensor  # [N, Y]
+    heads: dict[str, Tensor]  # of the taken action, [N, ...]
 
 
 class AgentNet(nn.Module):
@@ -145,32 +156,27 @@ class AgentNet(nn.Module):
         a graph. The last time step and the actions not taken are merely read, and carry gradients
         only if ``differentiable``, which the meta-gradient needs.
         """
-        num_steps, batch = actions.shape
-        embedding, _ = self.embed(observations, resets, core_state)
-        bootstrapped = {
-            name: self.flat_heads[name](embedding).unflatten(0, (num_steps, batch))
-            for name in ("logits", "v")
-            if name in self.flat_heads
-        }
-        if self.action_model is None or reader is None:
-            return Unroll(Predictions(**bootstrapped))
-
-        trained, last = embedding.split([len(embedding) - batch, batch])
-        y = self.flat_heads["y"](trained)
-        cell, gates = self.action_model.root_state(trained)
-        taken = actions[:-1].flatten()
-        hidden = self.action_model.transition(cell, gates, taken)
-        heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
-        by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
-        learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
-
+        reads = reader is not None
+        predictions, parts = self._predict(observations, actions, resets, core_state, reads)
+        if parts is None or reader is None:
+            return Unroll(predictions)
+        last, cell, gates, taken, y, heads = parts
         with torch.set_grad_enabled(differentiable):
             of_taken = _in_blocks(lambda z, q: (*reader.z(z), reader.q(q)), heads["z"], heads["q"])
             of_actions = self._read_others(cell, gates, taken, of_taken, reader)
             of_actions = _cat(of_actions, self._read_every_action(last, reader))
             of_states = _cat(_in_blocks(reader.y, y), reader.y(self.flat_heads["y"](last)))
-        reading = _reading(of_states, of_actions, num_steps)
-        return Unroll(Predictions(**bootstrapped, **learnt), reading)
+        return Unroll(predictions, _reading(of_states, of_actions, len(actions)))
+
+    def predict(
+        self,
+        observations: Observation,
+        actions: Tensor,
+        resets: Tensor | None = None,
+        core_state: LSTMState | None = None,
+    ) -> Predictions:
+        """The predictions of ``unroll`` alone, without the rule's reading."""
+        return self._predict(observations, actions, resets, core_state, of_actions=True)[0]
 
     def read_all(
         self,
@@ -206,6 +212,36 @@ class AgentNet(nn.Module):
         state = self.action_model.root_state(embedding[: actions[:-1].numel()])
         hidden = self.action_model.transition(*state, actions[:-1].flatten())
         return logits, y, self.action_model.heads["z"](hidden).unflatten(0, (-1, shape[1]))
+
+    def _predict(
+        self,
+        observations: Observation,
+        actions: Tensor,
+        resets: Tensor | None,
+        core_state: LSTMState | None,
+        of_actions: bool,
+    ) -> tuple[Predictions, _Parts | None]:
+        """The predictions, and what those of actions are made of, if wanted and there are any."""
+        num_steps, batch = actions.shape
+        embedding, _ = self.embed(observations, resets, core_state)
+        bootstrapped = {
+            name: self.flat_heads[name](embedding).unflatten(0, (num_steps, batch))
+            for name in ("logits", "v")
+            if name in self.flat_heads
+        }
+        if self.action_model is None or not of_actions:
+            return Predictions(**bootstrapped), None
+
+        trained, last = embedding.split([len(embedding) - batch, batch])
+        y = self.flat_heads["y"](trained)
+        cell, gates = self.action_model.root_state(trained)
+        taken = actions[:-1].flatten()
+        hidden = self.action_model.transition(cell, gates, taken)
+        heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
+        by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
+        learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
+        predictions = Predictions(**bootstrapped, **learnt)
+        return predictions, _Parts(last, cell, gates, taken, y, heads)
 
     def _refuse_core(self, instead: str) -> None:
         if self.core is not None:

@@ -75,6 +75,9 @@ class WindowConfig:
 
     num_updates: int = 20
     """Updates that the meta-gradient goes back through."""
+    stride: int | None = None
+    """Updates between two steps of the rule. Fewer than num_updates: the window slides, and the
+    gradient goes back through updates of earlier meta-steps, too. None: num_updates, no overlap."""
     num_envs: int = 32
     """Copies of its task that each agent acts in: fresh trajectories for each update."""
     rollout_length: int = 29
@@ -88,11 +91,21 @@ class WindowConfig:
     replay_capacity: int = 0
     """Trajectories that each agent keeps for replay."""
     memory: MemoryMode = "recompute"
-    """plain keeps the graph of all updates; recompute that of one at a time."""
+    """plain keeps the graph of all updates; recompute that of one at a time; mixed that of parts of
+    one, by forward-mode derivatives of the agents' gradient."""
+    offload: bool = False
+    """Keep the agents' states of a window in the memory of the CPU (recompute and mixed)."""
 
     def __post_init__(self) -> None:
         if min(self.num_updates, self.num_envs) < 1:
             raise DiscorlError("window: num_updates and num_envs must be at least 1")
+        if self.stride is not None and not 1 <= self.stride <= self.num_updates:
+            raise DiscorlError("window: stride must be from 1 to num_updates")
+        if self.memory == "plain" and self.stride not in (None, self.num_updates):
+            raise DiscorlError(
+                "window: with memory plain there is nothing to slide over; use --window.memory "
+                "recompute or mixed, or no --window.stride"
+            )
         if min(self.rollout_length, self.valid_length) < 2:
             raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
         if self.num_replayed and self.replay_capacity < self.num_envs:
@@ -187,6 +200,11 @@ class DiscoverConfig:
     meta_optimiser: MetaOptimiserConfig = field(default_factory=MetaOptimiserConfig)
 
     def __post_init__(self) -> None:
+        if self.net.core_lstm or self.net.torso_kind not in ("auto", "mlp"):
+            raise DiscorlError(
+                "net: agents of a population are MLPs without a memory; leave --net.core-lstm and "
+                "--net.torso-kind as they are"
+            )
         if not self.tasks:
             raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")
         for text in (*self.tasks, *self.held_out):

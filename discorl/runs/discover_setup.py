@@ -83,6 +83,8 @@ def make_group(
         num_replayed=w.num_replayed,
         replay_capacity=w.replay_capacity,
         mode=w.memory,
+        offload=w.offload,
+        stride=w.stride,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from discorl import tree
 from discorl.discovery.group import FOR_EVER, Lifetimes, act, init_group, live_window, reborn
+from discorl.discovery.unroll import MemoryMode
 from tests.builders import assert_bit_equal, clone, rng
 from tests.discovery.population import tiny_config, tiny_groups
 
@@ -100,13 +101,13 @@ def test_a_window_does_not_change_its_inputs_and_repeats() -> None:
     assert_bit_equal(first.meta.gradient, second.meta.gradient)
 
 
-@pytest.mark.parametrize("acts_ahead", [False, True])
-def test_memory_modes_agree_while_agents_act(acts_ahead: bool) -> None:
+@pytest.mark.parametrize("acts_ahead, mode", [(False, "recompute"), (True, "mixed")])
+def test_memory_modes_agree_while_agents_act(acts_ahead: bool, mode: MemoryMode) -> None:
     config = tiny_config(acts_ahead=acts_ahead, num_updates=3)
     [group, _], params = tiny_groups(config)
     state = init_group(group, rng())
     plain = live_window(group, params, state, rng(5))
-    other = live_window(replace(group, mode="recompute"), params, state, rng(5))
+    other = live_window(replace(group, mode=mode), params, state, rng(5))
     assert_bit_equal(plain.state.agents.params, other.state.agents.params)
     for name, want in plain.meta.gradient.items():
         torch.testing.assert_close(other.meta.gradient[name], want, rtol=1e-3, atol=1e-6)

@@ -1,9 +1,9 @@
-"""The meta-gradient: its two memory modes agree; the golden files say that they are right."""
+"""The meta-gradient: its memory modes agree; the golden files say that they are right."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from discorl import tree
 from discorl.agents.agent import adam_clip
 from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet, delay_rewards
 from discorl.discovery.objective import ObjectiveWeights
-from discorl.discovery.unroll import Window
+from discorl.discovery.unroll import GivenRollouts, MemoryMode, Window, meta_gradient
+from discorl.errors import DiscorlError
 from discorl.nets.torsos import MLPTorso
 from tests.builders import (
     assert_bit_equal,
@@ -25,6 +26,9 @@ from tests.builders import (
     small_disco,
 )
 from tests.golden_replay import through
+
+MODES = get_args(MemoryMode)
+OTHERS = [mode for mode in MODES if mode != "plain"]
 
 
 def inputs(num_updates: int) -> tuple[Window, tuple[Any, ...]]:
@@ -39,27 +43,32 @@ def inputs(num_updates: int) -> tuple[Window, tuple[Any, ...]]:
     return window, (random_rule_params(rule), state, value_state, rollouts, valid)
 
 
+@pytest.mark.parametrize("mode", OTHERS)
 @pytest.mark.parametrize("num_updates", [1, 2, 5])
-def test_memory_modes_agree(num_updates: int) -> None:
+def test_memory_modes_agree(num_updates: int, mode: MemoryMode) -> None:
     window, args = inputs(num_updates)
     plain = through(window, args, "plain")
-    recomputed = through(window, args, "recompute")
-    assert_bit_equal(plain.state, recomputed.state)
-    assert_bit_equal(plain.value_state, recomputed.value_state)
+    other = through(window, args, mode)
+    assert_bit_equal(plain.state, other.state)
+    assert_bit_equal(plain.value_state, other.value_state)
+    largest = max(float(g.abs().max()) for g in plain.gradient.values())
+    assert largest > 0
     for name, want in plain.gradient.items():
-        torch.testing.assert_close(recomputed.gradient[name], want, rtol=1e-4, atol=1e-8)
-    assert any(bool(g.abs().max() > 0) for g in plain.gradient.values())
+        torch.testing.assert_close(
+            other.gradient[name], want, rtol=1e-4, atol=1e-5 * largest, msg=name
+        )
 
 
-def test_memory_modes_agree_to_the_last_digits_in_float64() -> None:
+@pytest.mark.parametrize("mode", OTHERS)
+def test_memory_modes_agree_to_the_last_digits_in_float64(mode: MemoryMode) -> None:
     window, args = inputs(3)
     plain = through(window, double(args), "plain")
-    recomputed = through(window, double(args), "recompute")
+    other = through(window, double(args), mode)
     for name, want in plain.gradient.items():
-        torch.testing.assert_close(recomputed.gradient[name], want, rtol=1e-9, atol=1e-14)
+        torch.testing.assert_close(other.gradient[name], want, rtol=1e-9, atol=1e-14)
 
 
-@pytest.mark.parametrize("mode", ["plain", "recompute"])
+@pytest.mark.parametrize("mode", MODES)
 def test_agents_side_by_side_get_the_gradients_they_get_alone(mode: Any) -> None:
     window, first = inputs(2)
     second = (*first[:1], window.agent.init_state(rng(7)), *first[2:3])
@@ -74,12 +83,35 @@ def test_agents_side_by_side_get_the_gradients_they_get_alone(mode: Any) -> None
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["plain", "recompute"])
+@pytest.mark.parametrize("mode", MODES)
 def test_inputs_are_not_changed(mode: Any) -> None:
     window, args = inputs(2)
     before = clone(args)
     through(window, args, mode)
     assert_bit_equal(before, args)
+
+
+@pytest.mark.parametrize("mode", OTHERS)
+def test_states_may_wait_elsewhere(mode: MemoryMode) -> None:
+    window, args = inputs(2)
+    rule_params, state, value_state, training, validation = args
+    source = GivenRollouts(training, validation)
+    at_home = meta_gradient(window, rule_params, state, value_state, source, mode)
+    away = meta_gradient(window, rule_params, state, value_state, source, mode, offload=True)
+    assert_bit_equal(at_home.gradient, away.gradient)
+    assert_bit_equal(at_home.state, away.state)
+
+
+def test_mixed_says_which_networks_it_needs() -> None:
+    window, args = inputs(1)
+
+    class Other(torch.nn.Module):
+        num_actions = 3
+        head_sizes = window.agent.net.head_sizes
+
+    other = dataclasses.replace(window.agent, net=Other())
+    with pytest.raises(DiscorlError, match=r"predict.*recompute"):
+        through(dataclasses.replace(window, agent=other), args, "mixed")
 
 
 def test_lifetime_lstm_has_no_part_in_a_single_update() -> None:

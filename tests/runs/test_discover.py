@@ -96,6 +96,15 @@ def test_resumes_to_the_last_bit(tmp_path: Path, per_agent: bool) -> None:
     assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "half")
 
 
+def test_a_sliding_window_resumes_to_the_last_bit(tmp_path: Path) -> None:
+    base = tiny_config(num_updates=3, stride=1, memory="mixed", lifetimes=(4, 6))
+    whole = discover(replace(base, steps=5, out=tmp_path / "whole"))
+    discover(replace(base, steps=3, out=tmp_path / "half"))
+    resumed = resume_discovery(tmp_path / "half", steps=5)
+    assert_bit_equal(whole.params, resumed.params)
+    assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "half")
+
+
 def killed_until_done(folder: Path, steps: int, kills: int, seed: int) -> int:
     """Kill -9 the run at random moments, resuming each time; returns how many kills hit."""
     rng, hits = random.Random(seed), 0
@@ -207,6 +216,13 @@ def test_groups_are_written_in_few_signs() -> None:
 def test_groups_that_make_no_sense(text: str) -> None:
     with pytest.raises(DiscorlError, match="TASK"):
         DiscoverConfig(tasks=(text,))
+
+
+@pytest.mark.parametrize("net", [{"core_lstm": 8}, {"torso_kind": "conv"}])
+def test_networks_that_a_population_cannot_have(net: dict[str, Any]) -> None:
+    config = tiny_config()
+    with pytest.raises(DiscorlError, match="core-lstm"):
+        replace(config, net=replace(config.net, **net))
 
 
 def test_gymnasium_tasks_cannot_be_in_a_population(tmp_path: Path) -> None:
