@@ -6,6 +6,7 @@ The environments are discorl's own wrappers, and the curve is measured as ``disc
 the mean return of the episodes that ended within the last ``window`` environment steps.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json
