@@ -79,7 +79,7 @@ TASKS = {
             "CartPole-v1",
             "gym:CartPole-v1",
             steps=647,
-            disco103="--batch-size 64 --optimiser.learning-rate 5e-3",
+            disco103=f"{MANY_UPDATES} --optimiser.learning-rate 3e-3",
             ppo={
                 "n_envs": 8,
                 "n_steps": 32,
