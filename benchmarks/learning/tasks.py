@@ -52,7 +52,8 @@ class LearningTask:
     def options(self, rule: str) -> list[str]:
         """Options of ``discorl train`` for a rule."""
         own = {"disco103": self.disco103, "actor-critic": self.actor_critic}[rule]
-        return f"--num-envs {self.num_envs} --rollout-length {ROLLOUT} {self.shared} {own}".split()
+        size = f"--num-envs {self.num_envs} --rollout-length {ROLLOUT}"
+        return f"{size} --net.zero-values True {self.shared} {own}".split()
 
 
 MANY_UPDATES = "--batch-size 16 --updates-per-step 4 --replay-share 1"
@@ -66,6 +67,19 @@ BOARD_PPO = {
     "clip_range": "lin_0.1",
     "vf_coef": 0.5,
     "ent_coef": 0.01,
+    "conv": True,
+}
+MINIGRID_PPO = {
+    "n_envs": 8,
+    "n_steps": 128,
+    "batch_size": 64,
+    "gae_lambda": 0.95,
+    "gamma": 0.99,
+    "n_epochs": 10,
+    "ent_coef": 0.0,
+    "learning_rate": 2.5e-4,
+    "clip_range": 0.2,
+    "normalize_reward": True,
     "conv": True,
 }
 MEMORY_PPO = {"n_envs": 16, "n_steps": 128, "batch_size": 256}
@@ -134,25 +148,23 @@ TASKS = {
             ppo_from="rl-baselines3-zoo, Atari, with the network of ours",
         ),
         LearningTask(
+            "empty-random",
+            "MiniGrid Empty-Random-6x6",
+            "minigrid:Empty-Random-6x6",
+            steps=216,
+            num_envs=8,
+            disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
+            ppo=MINIGRID_PPO,
+            ppo_from="rl-baselines3-zoo, MiniGrid-DoorKey-5x5-v0, with the network of ours",
+        ),
+        LearningTask(
             "doorkey",
             "MiniGrid DoorKey-5x5",
             "minigrid:DoorKey-5x5",
             steps=431,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
-            ppo={
-                "n_envs": 8,
-                "n_steps": 128,
-                "batch_size": 64,
-                "gae_lambda": 0.95,
-                "gamma": 0.99,
-                "n_epochs": 10,
-                "ent_coef": 0.0,
-                "learning_rate": 2.5e-4,
-                "clip_range": 0.2,
-                "normalize_reward": True,
-                "conv": True,
-            },
+            ppo=MINIGRID_PPO,
             ppo_from="rl-baselines3-zoo, MiniGrid-DoorKey-5x5-v0, with the network of ours",
         ),
         LearningTask(
