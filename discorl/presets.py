@@ -165,6 +165,7 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
         rollout_length=16,
         batch_size=16,
         replay_capacity=16,
+        updates_per_step=1,
         net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
         optimiser=OptimiserConfig(learning_rate=1e-2),
         returns=ReturnConfig(discount=0.99),

@@ -35,7 +35,7 @@ def parse() -> argparse.Namespace:
     add("--rules", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     add("--minutes", type=float, help="stop each run after this time and keep what it has")
     add("--sb3-python", type=Path, metavar="PATH",
-        help="an interpreter with peers/sb3_ppo.txt, instead of one made under .bench/")  # fmt: skip
+        help="an interpreter with peers/sb3_ppo.txt, not one made under .bench/")  # fmt: skip
     commands.add_parser("report", help="write tables and plots of the results that are there")
     options = parser.parse_args()
     for name in getattr(options, "tasks", []):

@@ -53,7 +53,7 @@ class LearningTask:
         """Options of ``discorl train`` for a rule."""
         own = {"disco103": self.disco103, "actor-critic": self.actor_critic}[rule]
         size = f"--num-envs {self.num_envs} --rollout-length {ROLLOUT}"
-        return f"{size} --net.zero-values True {self.shared} {own}".split()
+        return f"{size} --net.zero-values {self.shared} {own}".split()
 
 
 MANY_UPDATES = "--batch-size 16 --updates-per-step 4 --replay-share 1"
