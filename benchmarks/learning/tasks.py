@@ -106,8 +106,8 @@ TASKS = {
                 "clip_range": "lin_0.2",
             },
             ppo_from="rl-baselines3-zoo, CartPole-v1",
-            actor_critic="--batch-size 16 --replay-share 0 --optimiser.learning-rate 1e-3 "
-            "--actor-critic.entropy-cost 0.01",
+            actor_critic="--batch-size 16 --updates-per-step 1 --replay-share 0 "
+            "--optimiser.learning-rate 1e-3 --actor-critic.entropy-cost 0.01",
             evaluate=100,
         ),
         LearningTask(
@@ -131,7 +131,7 @@ TASKS = {
             "breakout",
             "MinAtar Breakout",
             "minatar:breakout",
-            steps=345,
+            steps=300,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
             ppo=BOARD_PPO,
@@ -141,7 +141,7 @@ TASKS = {
             "space-invaders",
             "MinAtar Space Invaders",
             "minatar:space_invaders",
-            steps=345,
+            steps=300,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
             ppo=BOARD_PPO,
@@ -181,7 +181,7 @@ TASKS = {
             "memory-no-lstm",
             "memory, without",
             "memory:8",
-            steps=300,
+            steps=150,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
             shared=MEMORY_NET,
             ppo=MEMORY_PPO,
