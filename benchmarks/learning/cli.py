@@ -15,6 +15,7 @@ EXAMPLES = """\
 examples:
   python -m benchmarks.learning run                         all that is not done yet: hours
   python -m benchmarks.learning run cartpole --seeds 0 --rules disco103
+  python -m benchmarks.learning run pong --minutes 120      never run unless named
   python -m benchmarks.learning report                      tables and plots of what is done
 """
 
@@ -30,7 +31,12 @@ def parse() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="train; results that are there are kept")
     add = run.add_argument
-    add("tasks", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; all if none is named")
+    add(
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help=f"of {', '.join(TASKS)}; all but pong if none is named",
+    )
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--rules", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     add("--minutes", type=float, help="stop each run after this time and keep what it has")
@@ -50,7 +56,8 @@ def main() -> None:
     if options.command == "report":
         print(write_report())
         return
-    tasks = [TASKS[name] for name in options.tasks or TASKS]
+    tasks = [TASKS[name] for name in options.tasks]
+    tasks = tasks or [task for task in TASKS.values() if not task.on_request]
     # Seeds outermost: a queue that is stopped early has some of everything.
     for seed, task, rule in itertools.product(options.seeds, tasks, options.rules):
         path = path_of(task, rule, seed)

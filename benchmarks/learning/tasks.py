@@ -37,6 +37,8 @@ class LearningTask:
     """Arguments of Stable-Baselines3's PPO; None to leave it out."""
     ppo_from: str = ""
     """Where these settings come from."""
+    on_request: bool = False
+    """Only run if named: takes hours."""
     evaluate: int = 0
     """Episodes of the trained agent that are played afterwards, for our rules."""
 
@@ -186,6 +188,18 @@ TASKS = {
             shared=MEMORY_NET,
             ppo=MEMORY_PPO,
             ppo_from="its defaults, with more environments",
+        ),
+        LearningTask(
+            "pong",
+            "Atari Pong",
+            "ale:Pong",
+            steps=8600,
+            num_envs=8,
+            shared="--optimiser.schedule constant --optimiser.warmup-steps 0",
+            ppo={name: x for name, x in BOARD_PPO.items() if name != "conv"}
+            | {"policy": "CnnPolicy"},
+            ppo_from="rl-baselines3-zoo, Atari",
+            on_request=True,
         ),
     )
 }

@@ -27,6 +27,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, Ve
 from torch import Tensor, nn
 
 from discorl.envs.registry import make_env
+from discorl.envs.suites import find
 from discorl.envs.suites.minatar import MinAtarEnv, MinAtarOptions
 from discorl.envs.suites.minigrid import MiniGridOptions, _make_one
 
@@ -52,8 +53,27 @@ class SmallConv(BaseFeaturesExtractor):
         return self.layers(observations.permute(0, 3, 1, 2) / 255)
 
 
-class TensorVecEnv(VecEnv):
-    """A task of ours whose copies are tensors already."""
+class BatchedVecEnv(VecEnv):
+    """What copies that are one object already have in common: no copy can be asked for anything."""
+
+    def close(self) -> None:
+        pass
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [None] * self.num_envs
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise NotImplementedError
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False] * self.num_envs
+
+
+class TensorVecEnv(BatchedVecEnv):
+    """A task of ours whose copies are tensors."""
 
     def __init__(self, task: str, num_envs: int, seed: int) -> None:
         self._env = make_env(task, num_envs)
@@ -78,20 +98,33 @@ class TensorVecEnv(VecEnv):
         infos: list[dict[str, Any]] = [{} for _ in done]
         return step.observation.numpy(), step.reward.numpy(), done, infos
 
-    def close(self) -> None:
-        pass
 
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [None] * self.num_envs
+class SuiteVecEnv(BatchedVecEnv):
+    """A vector environment of Gymnasium's that resets at once, as our Atari suite makes it."""
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        raise NotImplementedError
+    def __init__(self, task: str, num_envs: int, seed: int) -> None:
+        suite = find(task)
+        assert suite is not None
+        self._envs, self._first_seed = suite.make(task, num_envs), seed
+        self._actions = np.zeros(num_envs, dtype=np.int64)
+        super().__init__(
+            num_envs, self._envs.single_observation_space, self._envs.single_action_space
+        )
 
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
-        raise NotImplementedError
+    def reset(self) -> np.ndarray:
+        return self._envs.reset(seed=self._first_seed)[0]
 
-    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        return [False] * self.num_envs
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        seen, rewards, terminated, truncated, about = self._envs.step(self._actions)
+        infos: list[dict[str, Any]] = [{} for _ in rewards]
+        done = terminated | truncated
+        for i in done.nonzero()[0]:
+            infos[i]["terminal_observation"] = about["final_obs"][i]
+            infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
+        return seen, rewards, done, infos
 
 
 class CurveCallback(BaseCallback):
@@ -138,6 +171,8 @@ def make_envs(task: str, num_envs: int, seed: int) -> VecEnv:
     """Copies that report their episodes."""
     if task.startswith("memory"):
         return VecMonitor(TensorVecEnv(task, num_envs, seed))
+    if task.startswith("ale:"):
+        return VecMonitor(SuiteVecEnv(task, num_envs, seed))
     return VecMonitor(DummyVecEnv([lambda: make_one(task)] * num_envs))
 
 
@@ -156,7 +191,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     for name in ("learning_rate", "clip_range"):
         if isinstance(settings.get(name), str):
             settings[name] = linear(float(settings[name].removeprefix("lin_")))
-    policy, kind = "MlpPolicy", PPO
+    policy, kind = settings.pop("policy", "MlpPolicy"), PPO
     if settings.pop("lstm", 0):
         policy, kind = "MlpLstmPolicy", RecurrentPPO
     if settings.pop("conv", False):
