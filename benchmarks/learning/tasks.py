@@ -60,6 +60,11 @@ class LearningTask:
 
 MANY_UPDATES = "--batch-size 16 --updates-per-step 4 --replay-share 1"
 """Of small batches: what counts for Disco103 is how often it updates."""
+ON_POLICY = "--updates-per-step 1 --replay-share 0 --optimiser.learning-rate 1e-3"
+HALF_REPLAY = (
+    "--batch-size 16 --updates-per-step 4 --replay-share 0.5 --optimiser.learning-rate 1e-3"
+)
+"""What suited the actor-critic on some tasks, and on others."""
 BOARD_PPO = {
     "n_envs": 8,
     "n_steps": 128,
@@ -95,6 +100,7 @@ TASKS = {
             "CartPole-v1",
             "gym:CartPole-v1",
             steps=647,
+            shared="--optimiser.schedule cosine",  # so that what is solved stays solved
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 3e-3",
             ppo={
                 "n_envs": 8,
@@ -108,8 +114,7 @@ TASKS = {
                 "clip_range": "lin_0.2",
             },
             ppo_from="rl-baselines3-zoo, CartPole-v1",
-            actor_critic="--batch-size 16 --updates-per-step 1 --replay-share 0 "
-            "--optimiser.learning-rate 1e-3 --actor-critic.entropy-cost 0.01",
+            actor_critic=f"{ON_POLICY} --batch-size 16 --actor-critic.entropy-cost 0.01",
             evaluate=100,
         ),
         LearningTask(
@@ -118,6 +123,7 @@ TASKS = {
             "gym:LunarLander-v3",
             steps=517,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 3e-3",
+            actor_critic=f"{HALF_REPLAY} --actor-critic.entropy-cost 0.03",
             ppo={
                 "n_envs": 16,
                 "n_steps": 1024,
@@ -136,6 +142,7 @@ TASKS = {
             steps=300,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
+            actor_critic=f"{HALF_REPLAY} --actor-critic.entropy-cost 0.01",
             ppo=BOARD_PPO,
             ppo_from="rl-baselines3-zoo, Atari, with the network of ours",
         ),
@@ -146,6 +153,7 @@ TASKS = {
             steps=300,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
+            actor_critic=f"{HALF_REPLAY} --actor-critic.entropy-cost 0.01",
             ppo=BOARD_PPO,
             ppo_from="rl-baselines3-zoo, Atari, with the network of ours",
         ),
@@ -156,6 +164,7 @@ TASKS = {
             steps=216,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
+            actor_critic=f"{ON_POLICY} --batch-size 8 --actor-critic.entropy-cost 0.01",
             ppo=MINIGRID_PPO,
             ppo_from="rl-baselines3-zoo, MiniGrid-DoorKey-5x5-v0, with the network of ours",
         ),
@@ -166,6 +175,7 @@ TASKS = {
             steps=431,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
+            actor_critic=f"{ON_POLICY} --batch-size 8 --actor-critic.entropy-cost 0.01",
             ppo=MINIGRID_PPO,
             ppo_from="rl-baselines3-zoo, MiniGrid-DoorKey-5x5-v0, with the network of ours",
         ),
