@@ -95,6 +95,7 @@ def agent_net(
         net.action_lstm,
         net.head_hidden,
         LSTM(size, net.core_lstm) if net.core_lstm else None,
+        zero_values=net.zero_values,
     )
 
 

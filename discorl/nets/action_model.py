@@ -25,13 +25,19 @@ class ActionModel(nn.Module):
         heads: dict[str, int],
         lstm_size: int,
         head_hidden: Sequence[int],
+        init_std: dict[str, float] | None = None,
     ) -> None:
+        """``init_std`` is that of the last layer of the heads it names."""
         super().__init__()
         self.num_actions = num_actions
         self.root = Linear(num_inputs, lstm_size)
         self.lstm = LSTM(num_actions, lstm_size)
+        std = init_std or {}
         self.heads = nn.ModuleDict(
-            {name: MLP(lstm_size, [*head_hidden, size]) for name, size in heads.items()}
+            {
+                name: MLP(lstm_size, [*head_hidden, size], std.get(name))
+                for name, size in heads.items()
+            }
         )
 
     def root_state(self, embedding: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,10 @@ class AgentNet(nn.Module):
         lstm_size: int = 128,
         head_hidden: Sequence[int] = (128,),
         core: LSTM | None = None,
+        *,
+        zero_values: bool = False,
     ) -> None:
+        """With ``zero_values`` the last layer of v and q begins at 0."""
         super().__init__()
         if core is not None and core.num_inputs != embedding_size:
             raise DiscorlError(
@@ -71,11 +74,17 @@ class AgentNet(nn.Module):
         self.torso = torso
         self.core = core
         embedding_size = embedding_size if core is None else core.hidden_size
+        zeros = dict.fromkeys(("v", "q"), 0.0) if zero_values else {}
         self.flat_heads = nn.ModuleDict(
-            {name: Linear(embedding_size, n, HEAD_INIT_STD) for name, n in heads.flat.items()}
+            {
+                name: Linear(embedding_size, n, zeros.get(name, HEAD_INIT_STD))
+                for name, n in heads.flat.items()
+            }
         )
         self.action_model = (
-            ActionModel(embedding_size, num_actions, heads.per_action, lstm_size, head_hidden)
+            ActionModel(
+                embedding_size, num_actions, heads.per_action, lstm_size, head_hidden, zeros
+            )
             if heads.per_action
             else None
         )

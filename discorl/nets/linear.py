@@ -25,17 +25,23 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         """Draw new weights."""
         std = self.init_std
-        nn.init.trunc_normal_(self.weight, std=std, a=-2 * std, b=2 * std)
+        if std:
+            nn.init.trunc_normal_(self.weight, std=std, a=-2 * std, b=2 * std)
+        else:
+            nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
 
 class MLP(nn.Module):
     """Linear layers with relu between them, none after the last."""
 
-    def __init__(self, num_inputs: int, sizes: Sequence[int]) -> None:
+    def __init__(
+        self, num_inputs: int, sizes: Sequence[int], last_init_std: float | None = None
+    ) -> None:
         super().__init__()
-        widths = [num_inputs, *sizes]
-        self.layers = nn.ModuleList(Linear(m, n) for m, n in pairwise(widths))
+        *pairs, (m, n) = pairwise([num_inputs, *sizes])
+        layers = [Linear(*pair) for pair in pairs]
+        self.layers = nn.ModuleList([*layers, Linear(m, n, last_init_std)])
 
     def forward(self, x: Tensor) -> Tensor:
         for i, layer in enumerate(self.layers):

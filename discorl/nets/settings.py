@@ -32,6 +32,9 @@ class NetConfig:
     """Width of the layer behind the convolutions, or behind several encoders."""
     core_lstm: int = 0
     """Size of an LSTM between torso and heads, a memory across time steps; 0 for none."""
+    zero_values: bool = False
+    """Begin with values of exactly 0, instead of the reference's random ones. With bins up to 300
+    those can be far off, and where episodes are long, bootstrapping keeps them so for long."""
 
     def __post_init__(self) -> None:
         widths = (*self.torso, self.action_lstm, *self.head_hidden, *self.channels, self.dense)

@@ -13,7 +13,7 @@ def on_files(files: Files, config: Any) -> Files:
     root = Path(config.config_file_path).parent
     found = [root / "benchmarks" / "README.md"]
     for ending in ("md", "png"):
-        found += sorted((root / "benchmarks" / "results").glob(f"*.{ending}"))
+        found += sorted((root / "benchmarks" / "results").rglob(f"*.{ending}"))
     for path in found:
         uri = path.relative_to(root).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(path)))

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.linear import MLP, init_params
 from discorl.nets.lstm import LSTM
+from discorl.nets.settings import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.ops.categorical import select_action
 from discorl.rules import ActorCritic
@@ -147,6 +148,20 @@ def test_any_torso_will_do() -> None:
         differentiable=False,
     )
     assert unrolled.predictions.logits.shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("rule", [small_disco(), ActorCritic()], ids=["disco", "actor-critic"])
+@pytest.mark.parametrize("zero_values", [False, True])
+def test_values_can_begin_at_zero(rule: Any, zero_values: bool) -> None:
+    config = NetConfig(torso=(7,), action_lstm=5, head_hidden=(6,), zero_values=zero_values)
+    net = agent_net(EnvSpec((4,), 3), rule, config)
+    params = init_params(net, rng())
+    out = call(net, params, torch.randn(8, 4, generator=rng()))
+    largest = rule.state_value(out).abs().max()
+    assert (largest < 1e-4) == zero_values  # rounding, over all the bins
+    assert (out.logits != 0).all()
+    for head in {"y", "z"} & set(rule.heads(3).flat):
+        assert (getattr(out, head) != 0).all()
 
 
 # --- heads that do not fit -----------------------------------------------------------------------

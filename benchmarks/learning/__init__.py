@@ -1,0 +1,1 @@
+"""Learning: Disco103 beside the actor-critic and PPO, at equal environment steps."""
