@@ -306,24 +306,24 @@ def test_atari_in_little_memory() -> None:
 
 
 FILL = """
-import resource, torch
-import sys
+import ctypes, os, torch
 from dataclasses import replace
 from discorl.agents.replay import Replay, num_trajectories
 from tests.builders import random_rollout
 
-def peak():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def resident():
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what is free but not given back is not the replay's
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 replay = Replay(num_trajectories(200_000, 29), frame_stack=4)
-frames = torch.randint(256, (32, 48, 84, 84), dtype=torch.uint8)
+frames = torch.randint(256, (32, 8, 84, 84), dtype=torch.uint8)
 stacks = frames.unfold(0, 4, 1).permute(0, 1, 4, 2, 3).contiguous()
-rollout = replace(random_rollout(29, 48, 18, (1,)), observations=stacks)
-Replay(48, frame_stack=4).add(rollout)
-before = peak()
-while len(replay) < replay.capacity:
+rollout = replace(random_rollout(29, 8, 18, (1,)), observations=stacks)
+Replay(8, frame_stack=4).add(rollout)
+before = resident()
+for _ in range(-(-replay.capacity // 8)):
     replay.add(rollout)
-print(replay.num_bytes, peak() - before, len(replay) * 29)
+print(replay.num_bytes, resident() - before, len(replay) * 29)
 """
 
 
