@@ -6,11 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from discorl.config import EnvConfig, NetConfig, OptimiserConfig, ReturnConfig, TrainConfig
+from discorl.config import (
+    ActorCriticConfig,
+    EnvConfig,
+    NetConfig,
+    OptimiserConfig,
+    ReturnConfig,
+    TrainConfig,
+)
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.rules.store import embedded_rules
-from discorl.runs.rule_choice import best_at_hand
+from discorl.runs.rule_choice import ACTOR_CRITIC, best_at_hand
 
 Preset = Literal["small", "paper"]
 
@@ -154,10 +161,12 @@ SMALL_ONLY: dict[str, Callable[[str], TrainConfig]] = {
 def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     """The preset with the settings that the package's own rule was discovered with.
 
-    Disco103 and the baselines keep those of the task; so do the suites, whose networks are larger
-    than any that our rule has seen.
+    Disco103 keeps those of the task; so do the suites, whose networks are larger than any that our
+    rule has seen. The actor-critic has its own on Gymnasium's tasks and on small boards.
     """
     name = best_at_hand()[0] if rule == "auto" else rule
+    if name == ACTOR_CRITIC:
+        return _for_actor_critic(config)
     own = name in dict(embedded_rules())
     if not own or config.task.partition(":")[0] in {*BY_PREFIX, "minatar", "minigrid"}:
         return config
@@ -171,6 +180,32 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
         net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
         optimiser=OptimiserConfig(learning_rate=1e-2),
         returns=ReturnConfig(discount=0.99),
+    )
+
+
+def _for_actor_critic(config: TrainConfig) -> TrainConfig:
+    """What the small search of benchmarks/results/learning/tuning.md found best.
+
+    Where returns are small, a plain value learns sooner than the reference's bins.
+    """
+    prefix = config.task.partition(":")[0]
+    if prefix not in SMALL_ONLY:
+        return config
+    optimiser = replace(config.optimiser, learning_rate=1e-3)
+    if prefix == "gym":
+        return replace(
+            config,
+            batch_size=config.num_envs,
+            updates_per_step=1,
+            replay_share=0.0,
+            optimiser=optimiser,
+            actor_critic=ActorCriticConfig(entropy_cost=0.01),
+        )
+    return replace(
+        config,
+        replay_share=0.5,
+        optimiser=optimiser,
+        actor_critic=ActorCriticConfig(entropy_cost=0.01, num_bins=None),
     )
 
 

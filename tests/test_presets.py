@@ -88,6 +88,25 @@ def test_tasks_choose_by_their_prefix() -> None:
     assert presets.for_task("sokoban") == presets.sokoban()
 
 
+@pytest.mark.parametrize("task", ["gym:CartPole-v1", "minatar:breakout", "minigrid:Empty-5x5"])
+def test_the_actor_critic_has_settings_of_its_own(task: str) -> None:
+    preset = presets.for_task(task)
+    assert presets.for_rule(preset, "disco103") == preset
+    own = presets.for_rule(preset, "actor-critic")
+    assert own.optimiser.learning_rate < preset.optimiser.learning_rate
+    assert own.replay_share < preset.replay_share
+    assert own.actor_critic.entropy_cost == 0.01
+    assert (own.actor_critic.num_bins is None) == (not task.startswith("gym"))
+    same = ("steps", "num_envs", "rollout_length", "net", "returns")
+    assert [getattr(own, k) for k in same] == [getattr(preset, k) for k in same]
+
+
+@pytest.mark.parametrize("task", ["catch", "ale:Pong", "memory:8"])
+def test_elsewhere_the_actor_critic_keeps_the_tasks(task: str) -> None:
+    preset = presets.for_task(task)
+    assert presets.for_rule(preset, "actor-critic") == preset
+
+
 @pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout"])
 def test_no_paper_preset_where_the_paper_has_no_numbers(task: str) -> None:
     with pytest.raises(DiscorlError, match="leave --preset away"):
