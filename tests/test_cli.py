@@ -252,8 +252,9 @@ def test_wrong_flags_are_explained(args: list[str], capsys: pytest.CaptureFixtur
 
 HELP = {
     "": ["train", "rules", "envs", "Examples"],
-    "train": ["--steps", "1000", "--optimiser.learning-rate", "0.01", "--net.torso", "512 512"],
-    "train gym:CartPole-v1": ["gym:CartPole-v1", "0.005", "--num-envs", "16"],
+    "train": ["--steps", "1000", "--optimiser.learning-rate", "0.01", "--net.torso"],
+    "train catch --rule disco103": ["512 512"],
+    "train gym:CartPole-v1 --rule disco103": ["gym:CartPole-v1", "0.003", "--num-envs", "16"],
     "envs": ["tasks"],
     "rules": ["list", "show", "fetch", "verify", "export"],
     "rules list": ["update rules"],

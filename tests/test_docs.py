@@ -112,6 +112,7 @@ def test_snippets_are_python_and_import_what_exists(page: Path) -> None:
 
 HELPS = [
     *("train catch", "train gym:CartPole-v1", "discover suite", "discover --resume RUN"),
+    *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
     *("compare", "evaluate", "envs", "rules list", "rules export"),
 ]
 ELSEWHERE = {
@@ -130,8 +131,9 @@ def options() -> set[str]:
             main([*command.split(), "--help"])
     found = set(re.findall(r"--[a-z][a-z0-9.-]*", shown.getvalue()))
     assert len(found) > 60
-    # Settings of the environment go without their prefix too.
-    return found | {name.replace("--env.", "--") for name in found} | ELSEWHERE
+    # Settings of the environment and of its suite go without their prefix too.
+    short = {name.replace("--env.", "--").replace("--suite.", "--") for name in found}
+    return found | short | ELSEWHERE
 
 
 def code_of(page: Path) -> str:
