@@ -114,7 +114,8 @@ def measure(
 ) -> dict[str, list[float]]:
     """Seconds of each job, ``repeats`` in a row each round, in an order that rotates."""
     for run in runs.values():
-        run(), run()
+        run()
+        run()
     times: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
     for i in range(rounds):

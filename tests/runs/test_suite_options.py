@@ -61,11 +61,12 @@ def test_every_option_has_a_help_text(suite: suites.Suite) -> None:
 
 @pytest.mark.parametrize("suite", WITH_SETTINGS, ids=lambda s: s.prefix)
 def test_the_suite_takes_what_the_command_line_offers(suite: suites.Suite) -> None:
+    options: Any
     (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
-    assert issubclass(options, suite.settings or object)
-    extra = {f.name for f in dataclasses.fields(options)} - {
-        f.name for f in dataclasses.fields(suite.settings or options)
-    }
+    assert suite.settings is not None
+    assert issubclass(options, suite.settings)
+    offered = {f.name for f in dataclasses.fields(suite.settings)}
+    extra = {f.name for f in dataclasses.fields(options)} - offered
     assert extra <= {"stack", "processes"}, "those that a run has settings of its own for"
 
 

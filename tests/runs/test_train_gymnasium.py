@@ -247,7 +247,7 @@ def test_a_fault_in_mid_run_is_one_line(
 
 
 @contextmanager
-def registered(env_id: str, make: Callable[[], gymnasium.Env]) -> Iterator[None]:
+def registered(env_id: str, make: Callable[..., gymnasium.Env]) -> Iterator[None]:
     """An environment that Gymnasium knows for a while."""
     gymnasium.register(env_id, make)
     try:
