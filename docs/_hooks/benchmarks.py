@@ -12,7 +12,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add benchmarks/README.md and the results beside it."""
     root = Path(config.config_file_path).parent
     found = [root / "benchmarks" / "README.md"]
-    for ending in ("md", "png"):
+    for ending in ("md", "png", "jsonl"):
         found += sorted((root / "benchmarks" / "results").rglob(f"*.{ending}"))
     for path in found:
         uri = path.relative_to(root).as_posix()
