@@ -33,7 +33,7 @@ def test_a_time_limit_is_no_death() -> None:
 def test_death_is_no_time_limit() -> None:
     envs = make()
     envs.reset(seed=0)
-    player = envs.envs[0]._env._player  # type: ignore[attr-defined]
+    player = envs.envs[0].unwrapped._env._player  # type: ignore[attr-defined]
     player.health = 0
     _, reward, terminated, truncated, _ = envs.step(np.array([0]))
     assert terminated[0] and not truncated[0]

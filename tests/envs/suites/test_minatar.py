@@ -46,7 +46,7 @@ def test_an_episode_does_not_start_with_the_last_action_of_another() -> None:
     """With actions that always stick, the first is 'do nothing', seed or no seed."""
     envs = minatar.make("breakout", 1, {"sticky": 1.0})
     envs.reset(seed=0)
-    envs.envs[0]._game.last_action = 3  # type: ignore[attr-defined]
+    envs.envs[0].unwrapped._game.last_action = 3  # type: ignore[attr-defined]
     envs.reset(seed=0)
     shown, *_ = envs.step(np.array([1]))
     assert shown[0, 9, :, 0].argmax() == 4, "the paddle stays in the middle"
