@@ -63,7 +63,7 @@ class AgentNet(nn.Module):
         self.torso = torso
         self.core = core
         embedding_size = embedding_size if core is None else core.hidden_size
-        zeros = dict.fromkeys(("v", "q"), 0.0) if zero_values else {}
+        zeros: dict[str, float] = {"v": 0.0, "q": 0.0} if zero_values else {}
         self.flat_heads = nn.ModuleDict(
             {
                 name: Linear(embedding_size, n, zeros.get(name, HEAD_INIT_STD))
