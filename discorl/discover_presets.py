@@ -33,7 +33,7 @@ def notebook() -> DiscoverConfig:
             memory="plain",
         ),
         meta_value=MetaValueConfig((256, 256), 1e-3, discount=0.99, lambda_=0.96, aligned=False),
-        meta_optimiser=MetaOptimiserConfig(learning_rate=5e-4, per_agent=False),
+        meta_optimiser=MetaOptimiserConfig(learning_rate=5e-4, per_agent=False, max_abs_update=0.0),
         eval_every=400,
     )
 

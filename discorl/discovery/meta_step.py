@@ -23,7 +23,7 @@ class MetaOptimiser:
 
     learning_rate: float = 1e-3
     max_abs_update: float = 1.0
-    """Clip each element of what Adam says."""
+    """Clip each element of what Adam says; infinity for no clip."""
     per_agent: bool = True
     """A separate Adam for each agent's gradient, then the mean, as in the paper; else one Adam for
     the mean gradient, as in the public notebook."""

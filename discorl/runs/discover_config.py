@@ -138,6 +138,8 @@ class MetaOptimiserConfig:
     """Step size."""
     per_agent: bool = True
     """A separate Adam for each agent's gradient, then the mean; else one Adam for the mean."""
+    max_abs_update: float = 1.0
+    """Clip each element of what Adam says, before the learning rate; 0 for no clip."""
     max_norm: float = 1e3
     """Gradients of an agent beyond this norm are left out and counted."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -91,7 +92,8 @@ def make_group(
 def meta_optimiser(config: DiscoverConfig) -> MetaOptimiser:
     """How the rule moves."""
     c = config.meta_optimiser
-    return MetaOptimiser(c.learning_rate, per_agent=c.per_agent, max_norm=c.max_norm)
+    limit = c.max_abs_update or math.inf
+    return MetaOptimiser(c.learning_rate, limit, c.per_agent, c.max_norm)
 
 
 def tensor_env(task: str, num_envs: int, device: torch.device) -> TensorEnv:
