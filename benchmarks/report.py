@@ -1,4 +1,4 @@
-"""A session as JSON, and as a table that a README can hold."""
+"""A session as JSON, as a table that a README can hold, and as a picture."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from benchmarks.jobs import (
     TimedJob,
 )
 from benchmarks.measure import Session, Timings, quartiles, ratio_by_round
+from benchmarks.speed_plot import plot_times
 from benchmarks.workers import COMPILED, OURS
 
 QUIET = 0.05
@@ -32,10 +33,12 @@ TITLES = {
 
 
 def write_report(session: Session, settings: dict[str, Any], folder: Path, stem: str) -> str:
-    """Write ``stem``.json and ``stem``.md; returns the latter's text."""
-    text = render(session, settings)
+    """Write ``stem``.json, .md and .png; returns the text of the second."""
+    text, summary = render(session, settings), summarise(session)
     folder.mkdir(parents=True, exist_ok=True)
-    content = {**settings, "results": summarise(session), "raw": asdict(session)}
+    if plot_times(summary["times"], folder / f"{stem}.png"):
+        text += f"\n![Times relative to discorl]({stem}.png)\n"
+    content = {**settings, "results": summary, "raw": asdict(session)}
     (folder / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n")
     (folder / f"{stem}.md").write_text(text)
     return text

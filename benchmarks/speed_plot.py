@@ -1,0 +1,48 @@
+"""How long everyone takes for the same work, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.workers import OURS
+
+SHOWN = {
+    "train_step": "Catch training step,\n3 actions",
+    "learn_18": "learner step,\n18 actions",
+    "meta_step": "meta-gradient step,\npublic notebook",
+}
+LABELS = {
+    OURS.name: "discorl",
+    "compiled": "discorl, compiled",
+    "jax": "JAX reference",
+    "disco-torch": "disco-torch",
+}
+COLOURS = {OURS.name: "#d1495b", "compiled": "#edae49", "jax": "#66849c", "disco-torch": "#b8c4ce"}
+BAR = 0.2
+
+
+def plot_times(times: dict[str, Any], path: Path) -> bool:
+    """Bars of the medians beside ours; False if no job that is shown was measured.
+
+    ``times`` is that of ``report.summarise``: by job and implementation.
+    """
+    jobs = [job for job in SHOWN if OURS.name in times.get(job, {})]
+    if not jobs:
+        return False
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axis = figure.subplots()
+    for place, (name, label) in enumerate(LABELS.items()):
+        here = [i for i, job in enumerate(jobs) if name in times[job]]
+        at = [i + (place - (len(LABELS) - 1) / 2) * BAR for i in here]
+        ratios = [times[jobs[i]][name]["ratio_to_discorl"] for i in here]
+        bars = axis.bar(at, ratios, BAR, label=label, color=COLOURS[name])
+        axis.bar_label(bars, fmt="%.2g", fontsize=8)
+    axis.set_xticks(range(len(jobs)), [SHOWN[job] for job in jobs])
+    axis.set_ylabel("time, relative to discorl")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=130)
+    return True
