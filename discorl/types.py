@@ -263,6 +263,7 @@ class UpdateInfo:
 
     loss: Tensor
     losses: dict[str, Tensor]  # mean of each part, unweighted
+    gradient: Params  # of the loss, what the optimiser was given
     gradient_norm: Tensor
     update_norm: Tensor
     predictions: Predictions

@@ -37,6 +37,7 @@ def one_agent(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
+@torch.enable_grad()  # even where the caller has switched gradients off
 def update_agent(
     agent: Agent,
     rule_params: Params,
@@ -54,30 +55,6 @@ def update_agent(
     the batch. With ``each = tree.vmap`` many agents of one structure are trained side by side:
     every tensor has a leading axis of agents, the rule's parameters too.
     """
-    state, info, _ = update_with_gradient(
-        agent,
-        rule_params,
-        state,
-        rollout,
-        differentiable=differentiable,
-        across=across,
-        each=each,
-    )
-    return state, info
-
-
-@torch.enable_grad()  # even where the caller has switched gradients off
-def update_with_gradient(
-    agent: Agent,
-    rule_params: Params,
-    state: AgentState,
-    rollout: Rollout,
-    *,
-    differentiable: bool = False,
-    across: MeanFn = lambda x: x,
-    each: Each = one_agent,
-) -> tuple[AgentState, UpdateInfo, Params]:
-    """As ``update_agent``; third is the gradient that the optimiser was given."""
     # The predictions are a function of an alias of the parameters, and the loss a function of an
     # alias of the predictions. The targets depend on the predictions themselves, so the gradient
     # below holds them constant although the meta-gradient can follow them: one forward pass
@@ -106,12 +83,13 @@ def update_with_gradient(
     info = UpdateInfo(
         loss=across(loss.detach()),
         losses={name: across(x) for name, x in losses.items()},
+        gradient=tree.detach(grads),
         gradient_norm=global_norm(tree.detach(grads), loss.dim()),
         update_norm=global_norm(tree.detach(updates), loss.dim()),
         predictions=unroll.predictions if differentiable else tree.detach(unroll.predictions),
         targets=targets,
     )
-    return AgentState(new_params, optimiser, rule_state), info, grads
+    return AgentState(new_params, optimiser, rule_state), info
 
 
 def unroll_and_targets(

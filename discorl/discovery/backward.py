@@ -27,7 +27,6 @@ from discorl.agents.update import (
     loss_and_output_grads,
     unroll_and_targets,
     update_agent,
-    update_with_gradient,
 )
 from discorl.discovery.kept import KeptUpdate
 from discorl.discovery.window import Window
@@ -74,13 +73,13 @@ def mixed(
 ) -> tuple[Params, AgentState]:
     """Go back through the optimiser, then the agent's gradient, then the rule, one at a time."""
     agent, state = window.agent, kept.state
-    _, info, gradient = update_with_gradient(
+    _, info = update_agent(
         agent, kept.rule_params, state, kept.rollout, across=window.across, each=window.each
     )
-    known = info.targets
+    known, gradient = info.targets, with_grad(info.gradient)
     del info
 
-    gradient, leaf = with_grad(gradient), state_with_grad(state)
+    leaf = state_with_grad(state)
     updates, optimiser = window.each(agent.optimiser.update)(gradient, leaf.optimiser, leaf.params)
     params = {name: p + updates[name] for name, p in leaf.params.items()}
     direction, of_state = vjp(
