@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from discorl.envs import suites
+from discorl.envs.balance import Balance
 from discorl.envs.bandit import Bandit
 from discorl.envs.base import Env, TensorEnv
 from discorl.envs.cartpole import CartPole
@@ -139,6 +140,12 @@ TASKS = [
         "cartpole:sampled",
         "cart-pole with drawn masses, length, gravity, force and horizon",
         _sampled_cartpole,
+    ),
+    Entry(
+        "balance, balance:DIMENSIONSxACTIONS",
+        r"balance(?::(\d+)x(\d+))?",
+        "a drawn linear system to keep from drifting apart (3x3)",
+        lambda n, size, actions, **w: Balance(n, int(size or 3), int(actions or 3), **w),
     ),
     Entry(
         "mdp, mdp:STATESxACTIONS",
