@@ -19,6 +19,7 @@ from tests.builders import assert_bit_equal, rng
 
 DRAWN = ["catch:sampled", "grid:sampled", "grid:sampled-tabular", "chain", "chain:noisy-bits"]
 DRAWN += ["deep-sea", "memory", "umbrella", "bandit:4", "bandit:3x2", "cartpole:sampled", "mdp"]
+DRAWN += ["balance"]
 FIXED = ["catch", "catch:5x4", *(f"grid:{name}" for name in GRID_TASKS if "sampled" not in name)]
 FIXED += ["grid:dense:9", "grid:random-small:4", "chain:6", "deep-sea:5", "memory:3", "umbrella:4"]
 FIXED += ["cartpole"]
