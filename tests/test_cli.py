@@ -15,7 +15,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from discorl.cli import _value_of, main
+from discorl.cli import main
+from discorl.cli.parse import value_of
 from discorl.rules.store import load_rule
 from discorl.runs.files import load_params
 from discorl.runs.logging import TIMING_FIELDS
@@ -355,4 +356,4 @@ def test_rules_of_the_public_file(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_options_that_others_take_their_defaults_from(args: list[str], value: str | None) -> None:
-    assert _value_of("--rule", args) == value
+    assert value_of("--rule", args) == value

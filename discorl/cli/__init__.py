@@ -1,0 +1,85 @@
+"""The command line: a module for each command. The only user of tyro."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from discorl import __version__
+from discorl.cli.discover import discover_command
+from discorl.cli.envs import envs_command
+from discorl.cli.rules import rules_command
+from discorl.cli.runs import compare_command, evaluate_command
+from discorl.cli.train import train_command
+from discorl.errors import DiscorlError
+
+_format_warning = warnings.formatwarning
+
+USAGE = """\
+discorl: train RL agents with a learned update rule.
+
+  discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
+  discorl train --resume RUN         go on with a run from its last checkpoint
+  discorl train [TASK] --help        every setting of that task, with its default
+  discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
+  discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
+  discorl compare RUN...             rules side by side: a table and an HTML report
+  discorl envs                       the tasks there are
+  discorl rules list                 the update rules on this machine
+  discorl rules show RULE            sizes, settings and provenance of a rule
+  discorl rules fetch                download Disco103, verified
+  discorl rules verify [RULE]        check a rule file
+  discorl rules export RULE FILE     write a rule as a file that the JAX reference can load too
+
+Examples:
+  discorl train catch                            the best rule on this machine, about 3 minutes
+  discorl train catch --rule actor-critic        the same with the baseline
+  discorl train ale:Breakout --preset paper      the published settings instead of small ones
+  discorl train ale:Pong --sticky 0              an option of its suite; --help explains all
+  discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
+  discorl train --resume runs/catch-1            go on where it stopped, to the last bit
+  torchrun --nproc-per-node 2 -m discorl train   two processes share environments and batch
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; errors that the user can mend are one line, without a traceback."""
+    args = sys.argv[1:] if argv is None else argv
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": train_command,
+        "discover": discover_command,
+        "compare": compare_command,
+        "evaluate": evaluate_command,
+        "envs": envs_command,
+        "rules": rules_command,
+    }
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if args else 2
+    if args[0] in ("-V", "--version", "version"):
+        print(f"discorl {__version__}")
+        return 0
+    if args[0] not in commands:
+        print(f"error: no command is called '{args[0]}'; see 'discorl --help'", file=sys.stderr)
+        return 2
+    warnings.formatwarning = _one_line
+    try:
+        return commands[args[0]](args[1:])
+    except DiscorlError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    except OSError as e:
+        print(f"error: {e.strerror or e}: {e.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def _one_line(message: Warning | str, category: type[Warning], *where: Any) -> str:
+    """Our own warnings are for the user, who has no use for the line of code."""
+    if issubclass(category, UserWarning):
+        return f"warning: {message}\n"
+    return _format_warning(message, category, *where)
