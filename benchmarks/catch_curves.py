@@ -5,10 +5,10 @@
     python -m benchmarks.catch_curves --name episode-starts-learnt -- --mask-episode-starts False
 
 The settings are the reference's: 2 environments, 29 steps, batches of 64 from a replay of 1024,
-learning rate 0.01. It leaves the first step of each episode out of the loss; the second command
-does not. Writes a plot, a table and all curves to benchmarks/results. Whatever follows ``--`` goes
-to ``discorl train``. Curves that are there already stay unless their seed is run again; those of the
-reference are never run again. Its code is found as by ``python -m benchmarks``.
+learning rate 0.01. It leaves the first step of each episode out of the loss; the last command does
+not. Writes a plot, a table and all curves to benchmarks/results. Whatever follows ``--`` goes to
+``discorl train``. Curves that are there already stay unless their seed is run again; those of the
+reference never are. Its code is found as by ``python -m benchmarks``.
 """
 
 from __future__ import annotations

@@ -55,11 +55,14 @@ class LearningTask:
         """Options of ``discorl train`` for a rule."""
         own = {"disco103": self.disco103, "actor-critic": self.actor_critic}[rule]
         size = f"--num-envs {self.num_envs} --rollout-length {ROLLOUT}"
-        return f"{size} --net.zero-values {self.shared} {own}".split()
+        zeros = "" if "zero-values" in own else "--net.zero-values"
+        return f"{size} {zeros} {self.shared} {own}".split()
 
 
 MANY_UPDATES = "--batch-size 16 --updates-per-step 4 --replay-share 1"
 """Of small batches: what counts for Disco103 is how often it updates."""
+RANDOM_VALUES = "--net.no-zero-values"
+"""Values begin at random, as the reference's do; without it they begin at 0."""
 ON_POLICY = "--updates-per-step 1 --replay-share 0 --optimiser.learning-rate 1e-3"
 HALF_REPLAY = (
     "--batch-size 16 --updates-per-step 4 --replay-share 0.5 --optimiser.learning-rate 1e-3"
@@ -124,8 +127,8 @@ TASKS = {
             "lunarlander",
             "LunarLander-v3",
             "gym:LunarLander-v3",
-            steps=388,
-            disco103=f"{MANY_UPDATES} --optimiser.learning-rate 3e-3",
+            steps=540,
+            disco103=f"{MANY_UPDATES} {RANDOM_VALUES} --optimiser.learning-rate 3e-3",
             actor_critic=f"{HALF_REPLAY} --actor-critic.entropy-cost 0.03",
             ppo={
                 "n_envs": 16,
@@ -142,7 +145,7 @@ TASKS = {
             "breakout",
             "MinAtar Breakout",
             "minatar:breakout",
-            steps=300,
+            steps=650,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
             actor_critic=f"{HALF_REPLAY} {SCALAR} --actor-critic.entropy-cost 0.01",
@@ -164,7 +167,7 @@ TASKS = {
             "empty-random",
             "MiniGrid Empty-Random-6x6",
             "minigrid:Empty-Random-6x6",
-            steps=259,
+            steps=431,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
             actor_critic=f"{HALF_REPLAY} {SCALAR} --actor-critic.entropy-cost 0.01",
