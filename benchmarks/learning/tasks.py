@@ -167,7 +167,7 @@ TASKS = {
             "empty-random",
             "MiniGrid Empty-Random-6x6",
             "minigrid:Empty-Random-6x6",
-            steps=431,
+            steps=259,
             num_envs=8,
             disco103=f"{MANY_UPDATES} --optimiser.learning-rate 5e-3",
             actor_critic=f"{HALF_REPLAY} {SCALAR} --actor-critic.entropy-cost 0.01",

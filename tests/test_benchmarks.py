@@ -1,0 +1,44 @@
+"""Parts of benchmarks/ that can go wrong without a run: settings, tables, pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.catch_curves import last_hundred, step_to, table
+from benchmarks.learning.tasks import RULES, TASKS
+from benchmarks.speed_plot import plot_times
+from discorl import presets
+from discorl.cli.parse import parse
+from discorl.config import TrainConfig
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", TASKS)
+def test_settings_of_the_learning_comparison_are_options_of_train(name: str, rule: str) -> None:
+    task = TASKS[name]
+    default = presets.for_rule(presets.for_task(task.task), rule)
+    config = parse(TrainConfig, default=default, args=task.options(rule))
+    assert config.num_envs * config.rollout_length == task.per_step
+    assert task.env_steps == task.steps * task.per_step
+    lander = name == "lunarlander" and rule == "disco103"
+    assert config.net.zero_values != lander, "it alone begins with random values"
+
+
+def test_table_of_catch_curves() -> None:
+    steps = range(50, 1001, 50)
+    ours = {0: {s: 0.5 if s < 700 else 0.96 for s in steps}, 1: dict.fromkeys(steps, 0.2)}
+    assert [step_to(curve, 0.95) for curve in ours.values()] == [700, None]
+    assert last_hundred(ours[0] | {950: 0.9}) == pytest.approx(0.93)
+    text = table(ours, {4: ours[0]}, "a command")
+    assert "| 0 | 0.500 |" in text and text.count("| 700 | 0.960 |") == 2
+    assert "| JAX reference 4 |" in text and "`a command`" in text
+
+
+def test_picture_of_times(tmp_path: Path) -> None:
+    times = {"train_step": {"discorl": {"ratio_to_discorl": 1.0}, "jax": {"ratio_to_discorl": 1.5}}}
+    assert plot_times(times, tmp_path / "times.png")
+    assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
+    assert not plot_times({"learn_18": {"jax": {"ratio_to_discorl": 2.0}}}, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
