@@ -1,12 +1,14 @@
 """A discovered rule against the actor-critic, on tasks that the rule has never seen.
 
-    python -m benchmarks.rule_trials                      # the rule that ships with the package
-    python -m benchmarks.rule_trials --rule PATH --agents 16 --updates 400
+    python -m benchmarks.rule_trials                        # the rule that ships with the package
+    python -m benchmarks.rule_trials gym:CartPole-v1 umbrella:10 --rule PATH
 
-Both train fresh agents with the same network, environments and budget, many seeds side by side.
-The actor-critic has its learning rate and entropy cost tuned for every task, on other seeds; the
-rule has nothing tuned. Scores are mean returns over the last fifth of the updates. Writes a table
-to benchmarks/results.
+Both train fresh agents by ``discorl train``, with the same network and as many environment steps.
+The actor-critic may learn from fresh trajectories alone or from replay too, whichever suits it, and
+has its learning rate and entropy cost tuned for every task, on seeds of their own; the rule has the
+settings of its preset everywhere. The score is the mean return of the episodes in the last fifth of
+the steps. A task that has a file in benchmarks/results/rule-trials is not run again; the table is
+made of all files there.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,110 +24,129 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from discorl import presets
 from discorl.analysis.statistics import aggregate, probability_of_improvement
-from discorl.discover_presets import suite
-from discorl.discovery.trial import run_trial
-from discorl.rules import ActorCritic
-from discorl.rules.base import UpdateRule
-from discorl.rules.store import embedded_rules, load_rule
-from discorl.rules.values import ReturnSettings, ValueHead
-from discorl.runs.discover_config import DiscoverConfig, GroupConfig
-from discorl.runs.discover_setup import make_group
-from discorl.types import Params
+from discorl.config import ActorCriticConfig, TrainConfig
+from discorl.rules.store import embedded_rules
+from discorl.runs.train import train
 
 TASKS = (
     "catch:10x6",
-    "catch:6x12",
-    "grid:random-small",
-    "grid:random-sparse",
-    "cartpole",
+    "gym:CartPole-v1",
     "umbrella:10",
-    "bandit:5x4",
+    "grid:random-small",
     "deep-sea:5",
+    "bandit:5x4",
+    "grid:random-sparse",
 )
-LEARNING_RATES = (3e-3, 1e-2, 3e-2)
+STEPS = 250
+SEEDS = range(8)
+TUNING_SEEDS = (100, 101)
+WAYS = {
+    "fresh": {"updates_per_step": 1, "replay_share": 0.0, "replay_capacity": 16},
+    "replay": {"updates_per_step": 4, "replay_share": 0.5, "replay_capacity": 128},
+}
+"""How the actor-critic may learn: as most do, or as the rule's preset does."""
+LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 ENTROPY_COSTS = (0.003, 0.03, 0.1)
-TUNING_AGENTS = 4
 SAMPLES = 2000
+RESULTS = Path(__file__).parent / "results"
 
 
-def scores(
-    config: DiscoverConfig,
-    task: str,
-    rule: UpdateRule,
-    params: Params,
-    num_agents: int,
-    updates: int,
-    seed: int,
-) -> np.ndarray:
-    """Mean return over the last fifth of the updates, for each of the agents."""
-    given = replace(GroupConfig.parse(task, config.net), num_agents=num_agents)
-    group = make_group(config, given, rule, torch.device("cpu"))
-    curve = run_trial(group, params, updates, torch.Generator().manual_seed(seed))
-    return curve[-max(1, updates // 5) :].nanmean(0).double().numpy()
+def of_rule(task: str, rule: str) -> TrainConfig:
+    """The preset of the rule."""
+    shipped = next(embedded_rules())[0]
+    config = presets.for_rule(presets.for_task(task), shipped)
+    return replace(config, rule=rule, steps=STEPS, mask_episode_starts=False, progress="none")
 
 
-def actor_critic(entropy_cost: float, config: DiscoverConfig) -> ActorCritic:
-    """The baseline with the rule's own returns and value bins."""
-    head = ValueHead(config.rule.num_bins, config.rule.max_abs_value)
-    returns = ReturnSettings(config.rule.discount, config.rule.lambda_)
-    return ActorCritic(value_head=head, returns=returns, entropy_cost=entropy_cost)
+def of_actor_critic(task: str, way: str, rate: float, cost: float) -> TrainConfig:
+    """The same, but for how it learns."""
+    config = of_rule(task, "actor-critic")
+    return replace(
+        config,
+        **WAYS[way],
+        optimiser=replace(config.optimiser, learning_rate=rate),
+        actor_critic=ActorCriticConfig(entropy_cost=cost, num_bins=81, max_abs_value=20.0),
+    )
 
 
-def tuned(config: DiscoverConfig, task: str, updates: int) -> tuple[float, float]:
-    """The learning rate and entropy cost with the best mean, on seeds of their own."""
-    best = (-np.inf, 0.0, 0.0)
-    for rate, cost in itertools.product(LEARNING_RATES, ENTROPY_COSTS):
-        at_rate = replace(config, learning_rate=rate)
-        rule = actor_critic(cost, config)
-        mean = float(scores(at_rate, task, rule, {}, TUNING_AGENTS, updates, seed=777).mean())
-        best = max(best, (mean, rate, cost))
-    return best[1], best[2]
+def score(config: TrainConfig, seed: int) -> float:
+    """Mean return over the last fifth of the steps; the worst there is if learning broke down."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = replace(config, seed=seed, log_every=STEPS // 5, out=Path(folder) / "run")
+        rows = train(config).metrics
+    return float(rows[-1]["return"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rule", default=None)
-    parser.add_argument("--agents", type=int, default=16)
-    parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--tasks", nargs="*", default=TASKS)
-    parser.add_argument("--name", default=time.strftime("%Y-%m-%d-rule-trials"))
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    rule = load_rule(args.rule or next(embedded_rules())[0])
-    config = replace(suite(), held_out=())
-    results = {}
+def tuned(task: str) -> tuple[str, float, float]:
+    """How the actor-critic does best on a task."""
+    grid = list(itertools.product(WAYS, LEARNING_RATES, ENTROPY_COSTS))
+    means = [np.mean([score(of_actor_critic(task, *x), s) for s in TUNING_SEEDS]) for x in grid]
+    return grid[int(np.argmax(means))]
+
+
+def run(task: str, rule: str, file: Path) -> None:
+    """Tune the baseline, then train both on all seeds."""
+    best = tuned(task)
+    print(f"{task}: the actor-critic does best with {best}", flush=True)
+    content = {
+        "task": task,
+        "rule": rule,
+        "actor_critic_settings": best,
+        "rule_scores": [score(of_rule(task, rule), s) for s in SEEDS],
+        "actor_critic_scores": [score(of_actor_critic(task, *best), s) for s in SEEDS],
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def table(results: list[dict]) -> str:
+    """Markdown: interquartile means, and how likely the rule is to be ahead."""
+    env_steps = STEPS * 16 * 16
     lines = [
-        f"# {rule.name} against a tuned actor-critic",
+        f"# {results[0]['rule']} against a tuned actor-critic",
         "",
-        f"{args.agents} agents each, {args.updates} updates of {config.window.num_envs} x "
-        f"{config.window.rollout_length} steps; interquartile mean of the mean return over the "
-        "last fifth, with 95 % bootstrap intervals. Made by `python -m benchmarks.rule_trials`.",
+        f"{len(SEEDS)} seeds each, {env_steps:,} environment steps; interquartile mean of the mean "
+        "return over the last fifth of the steps, with 95 % bootstrap intervals. Made by "
+        "`python -m benchmarks.rule_trials`.",
         "",
-        f"| task | {rule.name} | actor-critic | its rate, entropy | P(rule better) |",
+        "| task | the rule | actor-critic | learns from, rate, entropy | P(rule better) |",
         "|---|---|---|---|---|",
     ]
-    for task in args.tasks:
-        rate, cost = tuned(config, task, args.updates)
-        ours = scores(config, task, rule.rule, rule.params, args.agents, args.updates, seed=1)
-        at_rate = replace(config, learning_rate=rate)
-        base = actor_critic(cost, config)
-        theirs = scores(at_rate, task, base, {}, args.agents, args.updates, seed=1)
+    for r in results:
+        ours, theirs = np.array(r["rule_scores"]), np.array(r["actor_critic_scores"])
         rng = np.random.default_rng(0)
         better = probability_of_improvement([ours], [theirs], SAMPLES, rng)
-        cells = [_cell(ours), _cell(theirs), f"{rate:g}, {cost:g}", f"{better.value:.2f}"]
-        lines.append(f"| {task} | {' | '.join(cells)} |")
-        results[task] = {"rule": ours.tolist(), "actor_critic": theirs.tolist()}
-        results[task] |= {"learning_rate": rate, "entropy_cost": cost}
-        print(lines[-1], flush=True)
-    folder = Path(__file__).parent / "results"
-    (folder / f"{args.name}.md").write_text("\n".join(lines) + "\n")
-    (folder / f"{args.name}.json").write_text(json.dumps(results, indent=1) + "\n")
+        way, rate, cost = r["actor_critic_settings"]
+        cells = [_cell(ours), _cell(theirs), f"{way}, {rate:g}, {cost:g}", f"{better.value:.2f}"]
+        lines.append(f"| {r['task']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(values: np.ndarray) -> str:
     iqm = aggregate([values], SAMPLES, np.random.default_rng(0))
-    return f"{iqm.value:.2f} ({iqm.low:.2f} to {iqm.high:.2f})"
+    return f"{iqm.value:.3g} ({iqm.low:.3g} to {iqm.high:.3g})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("tasks", nargs="*", default=TASKS, metavar="TASK")
+    parser.add_argument("--rule", default=next(embedded_rules())[0])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = RESULTS / "rule-trials"
+    for task in args.tasks:
+        file = folder / f"{Path(args.rule).stem}-{task.replace(':', '-')}.json"
+        if not file.is_file():
+            run(task, args.rule, file)
+    files = sorted(folder.glob(f"{Path(args.rule).stem}-*.json"))
+    results = [json.loads(file.read_text()) for file in files]
+    results.sort(key=lambda r: TASKS.index(r["task"]) if r["task"] in TASKS else len(TASKS))
+    text = table(results)
+    (RESULTS / f"rule-trials-{Path(args.rule).stem}.md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":
