@@ -78,7 +78,7 @@ def gymnasium(task: str) -> TrainConfig:
 
     Chosen on CartPole and LunarLander with a seed that benchmarks/learning does not report. One
     update of 64 trajectories, as the reference's CartPole has it, learns later and costs as much.
-    Values that begin at 0, which help on boards, cost Disco103 most of what it learns to land.
+    Values that begin at 0 help on boards, but Disco103 learns to land later with them.
     """
     return TrainConfig(
         task=task,
@@ -162,11 +162,11 @@ SMALL_ONLY: dict[str, Callable[[str], TrainConfig]] = {
 def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     """The preset with the settings that suit a rule.
 
-    The package's own rule has the network and the environments that it was discovered with, but four
-    updates a step, half of each batch replayed: it was discovered without replay, and learns two to
-    five times as fast with it. Disco103 keeps the settings of the task; so do the suites, whose
-    networks are larger than any that our rule has seen. The actor-critic has its own on Gymnasium's
-    tasks and on small boards.
+    The package's own rule has the network and the environments that it was discovered with, and
+    four updates a step, half of each batch replayed: it was discovered without replay, but on
+    CartPole-v1 two seeds scored 493 and 348 with it after 64,000 steps, 94 and 96 without. Disco103
+    keeps the settings of the task; so do the suites, whose networks are larger than any that our
+    rule has seen. The actor-critic has its own on Gymnasium's tasks and on small boards.
     """
     name = best_at_hand()[0] if rule == "auto" else rule
     if name == ACTOR_CRITIC:

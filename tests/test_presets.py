@@ -97,7 +97,8 @@ def test_the_actor_critic_has_settings_of_its_own(task: str) -> None:
     assert own.replay_share < preset.replay_share
     assert own.actor_critic.entropy_cost == 0.01
     assert (own.actor_critic.num_bins is None) == (not task.startswith("gym"))
-    same = ("steps", "num_envs", "rollout_length", "net", "returns")
+    assert own.net == replace(preset.net, zero_values=True)
+    same = ("steps", "num_envs", "rollout_length", "returns")
     assert [getattr(own, k) for k in same] == [getattr(preset, k) for k in same]
 
 
