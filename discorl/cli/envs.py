@@ -6,6 +6,7 @@ import tyro
 
 
 def envs_command(args: list[str]) -> int:
+    """List the tasks; returns the exit code."""
     from discorl.envs.registry import KNOWN
     from discorl.envs.suites import SUITES
 

@@ -12,6 +12,7 @@ from discorl.errors import DiscorlError
 
 
 def rules_command(args: list[str]) -> int:
+    """One of the commands for rule files; returns the exit code."""
     result = tyro.extras.subcommand_cli_from_dict(
         {
             "list": _list,

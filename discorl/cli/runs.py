@@ -10,6 +10,7 @@ from rich.console import Console
 
 
 def compare_command(args: list[str]) -> int:
+    """Compare runs; returns the exit code."""
     tyro.cli(_compare_runs, prog="discorl compare", args=args)
     return 0
 
@@ -49,6 +50,7 @@ def _compare_runs(
 
 
 def evaluate_command(args: list[str]) -> int:
+    """Play episodes with a trained agent; returns the exit code."""
     tyro.cli(_evaluate_run, prog="discorl evaluate", args=args)
     return 0
 

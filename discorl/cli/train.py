@@ -15,6 +15,7 @@ from discorl.errors import DiscorlError
 
 
 def train_command(args: list[str]) -> int:
+    """Train an agent, or go on with a run; returns the exit code."""
     from discorl import presets
     from discorl.config import TrainConfig
     from discorl.runs.train import train
