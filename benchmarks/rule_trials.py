@@ -74,11 +74,13 @@ def of_actor_critic(task: str, way: str, rate: float, cost: float) -> TrainConfi
 
 
 def score(config: TrainConfig, seed: int) -> float:
-    """Mean return over the last fifth of the steps; the worst there is if learning broke down."""
+    """Mean return over the last fifth of the steps."""
     with tempfile.TemporaryDirectory() as folder:
         config = replace(config, seed=seed, log_every=STEPS // 5, out=Path(folder) / "run")
-        rows = train(config).metrics
-    return float(rows[-1]["return"])
+        result = train(config)
+    if result.interrupted:  # Ctrl-C and SIGTERM end a run cleanly; half a run has no score
+        raise SystemExit(130)
+    return float(result.metrics[-1]["return"])
 
 
 def tuned(task: str) -> tuple[str, float, float]:
@@ -111,7 +113,8 @@ def run(task: str, rule: str, file: Path) -> None:
 
 def table(results: list[dict]) -> str:
     """Markdown: interquartile means, and how likely the rule is to be ahead."""
-    env_steps = STEPS * 16 * 16
+    config = of_rule(results[0]["task"], results[0]["rule"])
+    env_steps = STEPS * config.num_envs * config.rollout_length
     lines = [
         f"# {results[0]['rule']} against a tuned actor-critic",
         "",
