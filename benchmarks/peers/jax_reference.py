@@ -84,9 +84,9 @@ def make_env(num_envs: int):
 class Learner:
     """Jitted learner with its state."""
 
-    def __init__(self, num_actions: int) -> None:
+    def __init__(self, num_actions: int, seed: int = 0) -> None:
         self.agent = make_agent(num_actions)
-        self._key = jax.random.PRNGKey(0)
+        self._key = jax.random.PRNGKey(seed)
         self.state = self.agent.initial_learner_state(self._key)
         self.actor_state = self.agent.initial_actor_state(self._key)
         self.rule_params = rule_params()
@@ -102,10 +102,10 @@ class Learner:
 class Actor:
     """Jitted rollouts in environments that go on."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, seed: int = 1) -> None:
         self._learner = learner
         env, agent = make_env(NUM_ENVS), learner.agent
-        self._key = jax.random.PRNGKey(1)
+        self._key = jax.random.PRNGKey(seed)
         self._carry = (*env.reset(self._key), learner.actor_state)
 
         def act(params, carry, key):
@@ -151,27 +151,39 @@ def learn(num_actions: int = 3) -> Job:
     return Job(lambda: learner.step(rollout))
 
 
-def train() -> Job:
-    """Act, remember, sample, learn."""
-    learner = Learner(3)
-    actor = Actor(learner)
-    buffer: collections.deque = collections.deque(maxlen=CAPACITY)
-    np_rng = np.random.default_rng(0)
+class Training:
+    """Act, remember, sample, learn, as the reference's notebook does."""
 
-    def step() -> None:
-        new = actor.rollout()
+    def __init__(self, seed: int = 0) -> None:
+        self._learner = Learner(3, seed)
+        self._actor = Actor(self._learner, seed + 1)
+        self._draws = np.random.default_rng(seed)
+        self.replay: collections.deque = collections.deque(maxlen=CAPACITY)
+
+    def step(self):
+        """One training step; returns the new rollout."""
+        new = self._actor.rollout()
         kept = jax.device_get(
             (new.observations, new.actions, new.rewards, new.discounts, new.logits)
         )
         for i in range(NUM_ENVS):
-            buffer.append(jax.tree.map(lambda x, i=i: x[:, i], kept))
-        if len(buffer) < B:
-            return
-        chosen = [buffer[i] for i in np_rng.integers(len(buffer), size=B)]
-        learner.step(rollout_of(*jax.tree.map(lambda *xs: np.stack(xs, 1), *chosen)))
+            self.replay.append(jax.tree.map(lambda x, i=i: x[:, i], kept))
+        if len(self.replay) >= B:
+            chosen = [self.replay[i] for i in self._draws.integers(len(self.replay), size=B)]
+            batch = jax.tree.map(lambda *xs: np.stack(xs, 1), *chosen)
+            self._learner.step(rollout_of(*batch))
+        return new
 
-    while len(buffer) < B:
-        step()
+
+def train() -> Job:
+    """The whole training step."""
+    training = Training()
+    while len(training.replay) < B:
+        training.step()
+
+    def step() -> None:
+        training.step()
+
     return Job(step)
 
 
