@@ -123,9 +123,14 @@ def pin_to_cores(threads: int) -> None:
 
 def use_rule() -> None:
     """Find Disco103, or fetch it, and tell the workers where it is."""
+    from discorl.errors import DiscorlError
     from discorl.rules.store import DISCO103_ENV, fetch_disco103, find_disco103
 
-    os.environ[DISCO103_ENV] = str((find_disco103() or fetch_disco103()).resolve())
+    try:
+        path = find_disco103() or fetch_disco103()
+    except DiscorlError as e:
+        raise SystemExit(f"error: {e}") from None
+    os.environ[DISCO103_ENV] = str(path.resolve())
 
 
 def jax_reference(given_python: Path | None, install: bool) -> Implementation:
