@@ -18,7 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ from matplotlib.figure import Figure
 
 from benchmarks.venvs import ROOT, AbsentError
 from benchmarks.workers import jax_reference, use_rule
+from discorl.atomic import write_atomically
 
 Curve = dict[int, float]
 """Catch rate over the last 50 steps, by training step."""
 
 SHOWN: tuple[int, ...] = (100, 200, 300, 400, 500, 550, 600, 650, 700, 750, 800, 900, 1000)
 RESULTS = Path(__file__).parent / "results"
+STEM, DEFAULT_NAME = "catch-disco103-", "reference-settings"
 
 # Three seeds of the JAX reference with the same settings, known from elsewhere.
 KNOWN = {
@@ -75,7 +77,8 @@ def last_hundred(curve: Curve) -> float:
 
 def table(ours: dict[int, Curve], reference: dict[int, Curve], command: str) -> str:
     """Markdown: our seeds, then the reference's."""
-    steps = [s for s in SHOWN if all(s in c for c in ours.values())]
+    shown = (*ours.values(), *reference.values())
+    steps = [s for s in SHOWN if all(s in c for c in shown)]
     head = ["seed", *map(str, steps), "step to 95 %", "last 100"]
     lines = [f"Made by `{command}`.", "", "Catch rate over the last 50 training steps.", ""]
     lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -112,28 +115,51 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="seeds that run at the same time")
     parser.add_argument("--reference-seeds", type=int, nargs="*", default=[])
     parser.add_argument("--jax-python", type=Path, help="instead of the one in .bench/jax")
-    parser.add_argument("--name", default="reference-settings", help="suffix of the files written")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="suffix of the files written")
     parser.add_argument("options", nargs="*", help="options of discorl train, after --")
     args = parser.parse_args()
     use_rule()
-    files = RESULTS / f"catch-disco103-{args.name}"
+    files = RESULTS / f"{STEM}{args.name}"
     ours, reference = _stored(files.with_suffix(".json"))
     if missing := [s for s in args.reference_seeds if s not in reference]:
         try:
             python = jax_reference(args.jax_python, install=True).python
         except AbsentError as e:
             parser.error(f"the JAX reference is absent: {e}")
-        reference |= {seed: run_reference(seed, python) for seed in missing}
+        for seed in missing:
+            reference[seed] = run_reference(seed, python)
+            write(ours, reference, files, args.options)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
-        runs = {s: pool.submit(run, s, args.options, Path(folder) / str(s)) for s in args.seeds}
-        ours |= {seed: future.result() for seed, future in runs.items()}
-    command = " ".join(["python -m benchmarks.catch_curves", *sys.argv[1:]])
-    text = table(ours, reference, command)
-    RESULTS.mkdir(exist_ok=True)
-    files.with_suffix(".json").write_text(json.dumps({"ours": ours, "reference": reference}) + "\n")
+        runs = {pool.submit(run, s, args.options, Path(folder) / str(s)): s for s in args.seeds}
+        for done in as_completed(runs):
+            ours[runs[done]] = done.result()
+            write(ours, reference, files, args.options)
+    print(write(ours, reference, files, args.options))
+
+
+def write(
+    ours: dict[int, Curve], reference: dict[int, Curve], files: Path, options: list[str]
+) -> str:
+    """The curves, the table and the plot; after each run, so that a queue may be stopped."""
+    ours, reference = dict(sorted(ours.items())), dict(sorted(reference.items()))
+    curves = json.dumps({"ours": ours, "reference": reference})
+    write_atomically(files.with_suffix(".json"), f"{curves}\n".encode())
+    text = table(ours, reference, command(ours, reference, files, options))
     files.with_suffix(".md").write_text(text)
     plot(ours, reference, files.with_suffix(".png"))
-    print(text)
+    return text
+
+
+def command(
+    ours: dict[int, Curve], reference: dict[int, Curve], files: Path, options: list[str]
+) -> str:
+    """What makes all curves that are stored, in one go."""
+    words = ["python -m benchmarks.catch_curves", "--seeds", *map(str, ours)]
+    if run_here := [str(seed) for seed in reference if seed not in KNOWN]:
+        words += ["--reference-seeds", *run_here]
+    if (name := files.name.removeprefix(STEM)) != DEFAULT_NAME:
+        words += ["--name", name]
+    return " ".join(words + (["--", *options] if options else []))
 
 
 def _stored(file: Path) -> tuple[dict[int, Curve], dict[int, Curve]]:

@@ -75,7 +75,8 @@ def suite() -> DiscoverConfig:
 def paper() -> DiscoverConfig:
     """The paper's settings at its scale: made for a cluster, on the tasks that there are here.
 
-    Budgets are in updates; the paper's are 20 to 200 million environment steps.
+    Batches have 96 trajectories, 8 of them fresh; 48 fresh ones judge the updated agents. Budgets
+    are in updates; the paper's are 20 to 200 million environment steps.
     """
     return DiscoverConfig(
         tasks=("catch*8", "grid:sampled*8"),
@@ -84,10 +85,11 @@ def paper() -> DiscoverConfig:
         learning_rate=3e-4,
         window=WindowConfig(
             num_updates=20,
-            num_envs=48,
+            num_envs=8,
             rollout_length=29,
             valid_length=29,
-            num_replayed=86,
+            valid_rollouts=6,
+            num_replayed=88,
             replay_capacity=4096,
             memory="recompute",
         ),

@@ -102,10 +102,10 @@ class TensorVecEnv(BatchedVecEnv):
 class SuiteVecEnv(BatchedVecEnv):
     """A vector environment of Gymnasium's that resets at once, as our Atari suite makes it."""
 
-    def __init__(self, task: str, num_envs: int, seed: int) -> None:
+    def __init__(self, task: str, num_envs: int, seed: int, options: dict[str, object]) -> None:
         suite = find(task)
         assert suite is not None
-        self._envs, self._first_seed = suite.make(task, num_envs), seed
+        self._envs, self._first_seed = suite.make(task, num_envs, options), seed
         self._actions = np.zeros(num_envs, dtype=np.int64)
         super().__init__(
             num_envs, self._envs.single_observation_space, self._envs.single_action_space
@@ -167,12 +167,12 @@ def make_one(task: str) -> gymnasium.Env:
     raise ValueError(f"no PPO on {task}")
 
 
-def make_envs(task: str, num_envs: int, seed: int) -> VecEnv:
+def make_envs(task: str, num_envs: int, seed: int, suite_options: dict[str, object]) -> VecEnv:
     """Copies that report their episodes."""
     if task.startswith("memory"):
         return VecMonitor(TensorVecEnv(task, num_envs, seed))
     if task.startswith("ale:"):
-        return VecMonitor(SuiteVecEnv(task, num_envs, seed))
+        return VecMonitor(SuiteVecEnv(task, num_envs, seed, suite_options))
     return VecMonitor(DummyVecEnv([lambda: make_one(task)] * num_envs))
 
 
@@ -184,7 +184,8 @@ def linear(start: float) -> Callable[[float], float]:
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Train, and return the curve."""
     settings = dict(job["settings"])
-    envs = make_envs(job["task"], settings.pop("n_envs"), job["seed"])
+    num_envs, suite_options = settings.pop("n_envs"), settings.pop("suite_options", {})
+    envs = make_envs(job["task"], num_envs, job["seed"], suite_options)
     if settings.pop("normalize_reward", False):
         # Of zoo's "normalize" only the rewards: the observations are one-hot already.
         envs = VecNormalize(envs, norm_obs=False, gamma=settings.get("gamma", 0.99))

@@ -56,6 +56,8 @@ class Group:
     rollout_length: int
     valid_length: int
     lifetimes: Lifetimes
+    valid_rollouts: int = 1
+    """Validation rollouts, one after the other, that each copy of the task makes."""
     acts_ahead: bool = False
     """Collect all rollouts of a window before its first update, as the public notebook does; else
     agents act anew before each update, and the updated ones make their own validation rollout."""
@@ -271,8 +273,10 @@ class Acting:
         self._generator = generator
         self._ahead: list[Rollout] = []
         if group.acts_ahead:
-            lengths = [group.rollout_length] * group.num_new + [group.valid_length]
-            self._ahead = [self._act(state.agents, length) for length in lengths]
+            self._ahead = [
+                self._act(state.agents, group.rollout_length) for _ in range(group.num_new)
+            ]
+            self._ahead.append(self._act_to_judge(state.agents))
 
     def training(self, update: int, state: AgentState) -> Rollout:
         group = self._group
@@ -287,7 +291,12 @@ class Acting:
     def validation(self, state: AgentState) -> Rollout:
         if self._group.acts_ahead:
             return self._ahead[-1]
-        return self._act(state, self._group.valid_length)
+        return self._act_to_judge(state)
+
+    def _act_to_judge(self, state: AgentState) -> Rollout:
+        group = self._group
+        parts = [self._act(state, group.valid_length) for _ in range(group.valid_rollouts)]
+        return parts[0] if len(parts) == 1 else tree.map(lambda *x: torch.cat(x, 2), *parts)
 
     def _act(self, state: AgentState, num_steps: int) -> Rollout:
         rollout, self.state, episodes = act(

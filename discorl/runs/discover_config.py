@@ -84,6 +84,8 @@ class WindowConfig:
     """Time steps of a trajectory."""
     valid_length: int = 29
     """Time steps of the trajectories that judge the updated agent."""
+    valid_rollouts: int = 1
+    """Such trajectories that each copy makes, one after the other."""
     acts_ahead: bool = False
     """Collect all rollouts of a window before its first update, as the public notebook does."""
     num_replayed: int = 0
@@ -97,8 +99,10 @@ class WindowConfig:
     """Keep the agents' states of a window in the memory of the CPU (recompute and mixed)."""
 
     def __post_init__(self) -> None:
-        if min(self.num_updates, self.num_envs) < 1:
-            raise DiscorlError("window: num_updates and num_envs must be at least 1")
+        if min(self.num_updates, self.num_envs, self.valid_rollouts) < 1:
+            raise DiscorlError(
+                "window: num_updates, num_envs and valid_rollouts must be at least 1"
+            )
         if self.stride is not None and not 1 <= self.stride <= self.num_updates:
             raise DiscorlError("window: stride must be from 1 to num_updates")
         if self.memory == "plain" and self.stride not in (None, self.num_updates):

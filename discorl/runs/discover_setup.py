@@ -79,6 +79,7 @@ def make_group(
         num_updates=w.num_updates,
         rollout_length=w.rollout_length,
         valid_length=w.valid_length,
+        valid_rollouts=w.valid_rollouts,
         lifetimes=Lifetimes(config.lifetimes),
         acts_ahead=w.acts_ahead,
         num_replayed=w.num_replayed,

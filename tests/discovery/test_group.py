@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from discorl import tree
-from discorl.discovery.group import FOR_EVER, Lifetimes, act, init_group, live_window, reborn
+from discorl.discovery.group import (
+    FOR_EVER,
+    Acting,
+    Lifetimes,
+    act,
+    init_group,
+    live_window,
+    reborn,
+)
 from discorl.discovery.unroll import MemoryMode
 from tests.builders import assert_bit_equal, clone, rng
 from tests.discovery.population import tiny_config, tiny_groups
@@ -40,6 +49,22 @@ def test_rollouts_go_on_where_they_stopped_and_agents_come_first() -> None:
     caught = (rollout.rewards > 0).sum((1, 2))
     assert episodes.successes.tolist() == caught.tolist()
     assert episodes.returns.tolist() == rollout.rewards.sum((1, 2)).tolist()
+
+
+@pytest.mark.parametrize("acts_ahead", [False, True])
+def test_validation_rollouts_of_a_copy_follow_each_other(acts_ahead: bool) -> None:
+    [group, _], _ = tiny_groups(tiny_config(valid_rollouts=2, acts_ahead=acts_ahead))
+    state = init_group(group, rng())
+    source = Acting(group, state, rng(1))
+    for update in range(2):
+        source.training(update, state.agents)
+    judged_on = source.validation(state.agents)
+    assert judged_on.observations.shape == (2, 6, 2 * 3, 4, 4)
+    rollouts = [act(group, state.agents.params, state, 5, generator := rng(1))]
+    for length in (5, 6, 6):
+        rollouts.append(act(group, state.agents.params, rollouts[-1][1], length, generator))
+    for first, (expected, _, _) in zip((0, 3), rollouts[2:], strict=True):
+        assert_bit_equal(tree.index(judged_on, np.s_[:, :, first : first + 3]), expected)
 
 
 def test_logits_are_those_of_each_agent() -> None:
