@@ -120,28 +120,31 @@ def main() -> None:
     args = parser.parse_args()
     use_rule()
     files = RESULTS / f"{STEM}{args.name}"
-    ours, reference = _stored(files.with_suffix(".json"))
-    if missing := [s for s in args.reference_seeds if s not in reference]:
+    _, known = _stored(files.with_suffix(".json"))
+    if missing := [s for s in args.reference_seeds if s not in known]:
         try:
             python = jax_reference(args.jax_python, install=True).python
         except AbsentError as e:
             parser.error(f"the JAX reference is absent: {e}")
         for seed in missing:
-            reference[seed] = run_reference(seed, python)
-            write(ours, reference, files, args.options)
+            keep({}, {seed: run_reference(seed, python)}, files, args.options)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
         runs = {pool.submit(run, s, args.options, Path(folder) / str(s)): s for s in args.seeds}
         for done in as_completed(runs):
-            ours[runs[done]] = done.result()
-            write(ours, reference, files, args.options)
-    print(write(ours, reference, files, args.options))
+            keep({runs[done]: done.result()}, {}, files, args.options)
+    print(keep({}, {}, files, args.options))
 
 
-def write(
-    ours: dict[int, Curve], reference: dict[int, Curve], files: Path, options: list[str]
+def keep(
+    new_ours: dict[int, Curve], new_reference: dict[int, Curve], files: Path, options: list[str]
 ) -> str:
-    """The curves, the table and the plot; after each run, so that a queue may be stopped."""
-    ours, reference = dict(sorted(ours.items())), dict(sorted(reference.items()))
+    """Add curves to those that are stored, and make the table and the plot anew.
+
+    After each run, so that a queue may be stopped, and another one run beside it.
+    """
+    ours, reference = _stored(files.with_suffix(".json"))
+    ours = dict(sorted((ours | new_ours).items()))
+    reference = dict(sorted((reference | new_reference).items()))
     curves = json.dumps({"ours": ours, "reference": reference})
     write_atomically(files.with_suffix(".json"), f"{curves}\n".encode())
     text = table(ours, reference, command(ours, reference, files, options))
