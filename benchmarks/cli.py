@@ -34,6 +34,7 @@ examples:
   python -m benchmarks --only train_step matmul       the training step and its limit
   python -m benchmarks --peers --only train_step      discorl alone
   python -m benchmarks --scaling                      how our cost grows, with plots
+  python -m benchmarks --profile                      where our training step's time goes
 """
 
 
@@ -52,6 +53,7 @@ def parse() -> argparse.Namespace:
     add("--rounds", type=int, default=10, help="how often each job is visited (default: 10)")
     add("--quick", action="store_true", help="2 rounds of one timing each")
     add("--scaling", action="store_true", help="measure instead how our time and memory grow")
+    add("--profile", action="store_true", help="show instead where our training step's time goes")
     add("--threads", type=int, default=2, help="threads and cores for everyone (default: 2)")
     add("--out", type=Path, default=Path(__file__).parent / "results", metavar="DIR",
         help="where the report goes (default: benchmarks/results)")  # fmt: skip
@@ -71,6 +73,11 @@ def main() -> None:
     options = parse()
     pin_to_cores(options.threads)
     use_rule()
+    if options.profile:
+        from benchmarks.step_profile import profile_step  # brings torch
+
+        print(profile_step())
+        return
     now = datetime.now()
     settings = {
         "date": f"{now:%Y-%m-%d}",

@@ -37,6 +37,16 @@ def test_vectors_are_float32_whatever_they_were() -> None:
     assert numbers.dtype == np.uint8, "bytes stay bytes until the network"
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_boards_of_small_numbers_stay_small(dtype: type) -> None:
+    space = spaces.Box(-100, 100, (4, 5), dtype)
+    board = np.arange(-10, 10).reshape(4, 5).astype(dtype)
+    (leaf,) = observation_leaves(space, "it", "auto")
+    assert leaf.spec == ObservationSpec((4, 5), getattr(torch, np.dtype(dtype).name))
+    out = convert(space, board)
+    assert out.dtype == dtype and np.array_equal(out[0], board)
+
+
 def test_a_number_alone() -> None:
     assert convert(spaces.Box(-1, 1, (), np.float32), np.float32(0.5)).tolist() == [0.5]
 

@@ -99,8 +99,11 @@ def _leaf(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str) 
 def _box(space: spaces.Box, name: str, path: tuple[Any, ...], layout: str) -> Leaf:
     shape = tuple(int(n) for n in space.shape)
     is_bytes = space.dtype == np.uint8
-    dtype = torch.uint8 if is_bytes else torch.float32
-    cast = _unchanged if is_bytes else _as_float
+    # Boards of small numbers stay small, for the sake of replay: NetHack's glyphs are int16.
+    is_board = len(shape) > 1 and space.dtype in (np.int8, np.int16)
+    keep = is_bytes or is_board
+    dtype = getattr(torch, str(space.dtype)) if keep else torch.float32
+    cast = _unchanged if keep else _as_float
     if len(shape) in (3, 4) or (len(shape) == 2 and is_bytes):
         to_channels_first = _channels_first(shape, layout)
         out = to_channels_first(np.empty((1, *shape), np.bool_)).shape[1:]

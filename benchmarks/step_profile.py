@@ -1,0 +1,51 @@
+"""Where the time of our training step goes: ``python -m benchmarks --profile``."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.peers import ours
+from discorl.runs.memory import keep_freed_memory
+
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::addmv_", "aten::mv"}
+KINDS = {
+    "softmax": {"aten::_softmax", "aten::_log_softmax"},
+    "copies, of biases most of all": {"aten::copy_", "aten::cat", "aten::index", "aten::gather"},
+    "gates of LSTMs": {
+        f"aten::{name}{suffix}" for name in ("sigmoid", "tanh") for suffix in ("", "_backward")
+    },
+}
+WARM_UPS, RUNS = 5, 10
+
+
+def profile_step() -> str:
+    """Markdown: milliseconds of a training step by kind of operation, and its share."""
+    keep_freed_memory()
+    job = ours.train()
+    for _ in range(WARM_UPS):
+        job.run()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for _ in range(RUNS):
+            job.run()
+    times: Counter[str] = Counter()
+    for event in profiler.key_averages():
+        times[kind_of(event.key)] += event.self_cpu_time_total / 1e3 / RUNS
+    total = sum(times.values())
+    lines = [
+        f"A training step, uncompiled, {torch.get_num_threads()} threads: {total:.0f} ms, of which",
+        "",
+        "| operations | ms | share |",
+        "|---|---|---|",
+        *(f"| {kind} | {x:.1f} | {x / total:.0%} |" for kind, x in times.most_common()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def kind_of(operation: str) -> str:
+    """What a profiler's event counts as."""
+    if operation in PRODUCTS:
+        return "matrix products"
+    return next((kind for kind, names in KINDS.items() if operation in names), "all else")
