@@ -130,12 +130,13 @@ class TrainConfig:
     """Train an agent with an update rule."""
 
     task: str = "catch"
-    """Environment: catch, catch:ROWSxCOLUMNS, or gym:ID (see 'discorl envs')."""
+    """Environment, such as catch, gym:CartPole-v1 or ale:Pong; 'discorl envs' lists all."""
     rule: str = "auto"
     """Update rule: disco103, actor-critic, policy-gradient, the name of a rule that ships with
     discorl, or the path of a rule file. auto takes the best one that is on this machine."""
     steps: int = 1000
-    """Training steps: each acts for rollout_length steps in every environment, then learns once."""
+    """Training steps: each acts for rollout_length steps in every environment, then makes
+    updates_per_step updates."""
     seed: int = 0
     """Two runs with the same seed on the same machine are equal to the last bit."""
     device: str = "auto"

@@ -43,7 +43,7 @@ def suite() -> DiscoverConfig:
     return DiscoverConfig(
         tasks=("catch:sampled*8", "grid:sampled*6", "mdp:10x4*8", "chain*6"),
         held_out=("catch:10x6", "grid:random-small", "cartpole", "umbrella:10"),
-        warm_start=150,
+        warm_start=None,
         steps=3000,
         lifetimes=(40, 80, 160, 320, 640),
         learning_rate=1e-2,

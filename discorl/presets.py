@@ -159,6 +159,11 @@ SMALL_ONLY: dict[str, Callable[[str], TrainConfig]] = {
 }
 
 
+def for_run(task: str, rule: str = "auto", preset: str = "small") -> TrainConfig:
+    """What ``discorl train TASK --rule RULE`` starts from."""
+    return replace(for_rule(for_task(task, preset), rule), rule=rule)
+
+
 def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     """The preset with the settings that suit a rule.
 

@@ -28,19 +28,19 @@ def main() -> None:
     parser.add_argument("--task", default="catch")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, help="instead of the presets'")
     parser.add_argument("--out", type=Path, default=Path("runs/comparison"))
     args = parser.parse_args()
 
     folders = []
     for number, rule in enumerate(args.rules):
         for seed in args.seeds:
+            preset = presets.for_run(args.task, rule)
             config = replace(
-                presets.for_task(args.task),
-                rule=rule,
+                preset,
                 seed=seed,
                 steps=args.steps,
-                batch_size=args.batch_size,
+                batch_size=args.batch_size or preset.batch_size,
                 out=args.out / f"rule-{number}-seed-{seed}",
                 progress="lines",
             )

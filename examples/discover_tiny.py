@@ -35,6 +35,7 @@ def main() -> None:
         tasks=("catch:5x5*4", "mdp:10x4*4"),  # two groups of four agents
         held_out=("catch:6x6",),  # never trained on, only looked at
         steps=args.steps,
+        warm_start=args.steps // 2,  # imitation first, then meta-gradients
         window=replace(small.window, num_envs=args.num_envs, num_updates=args.updates),
         eval_every=max(1, args.steps // 2),
         eval_updates=max(2, args.train_steps // 10),
@@ -45,7 +46,7 @@ def main() -> None:
     scores = {k: v for k, v in found.metrics[-1].items() if k.startswith("held_out/")}
     print(f"held-out returns after {args.steps} meta-steps: {scores}")
 
-    # The rule is a file like Disco103's: `--rule` takes it, and so does the JAX reference.
+    # The rule is a file like Disco103's, under the same names: `--rule` takes it.
     trained = train(
         replace(
             presets.for_task("catch:6x6"),

@@ -30,11 +30,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of the run")
     args = parser.parse_args()
 
-    # A preset is a frozen dataclass with the defaults of a task; replace() changes some of them.
+    # A preset is a frozen dataclass with the defaults of a task and a rule, as the command line has
+    # them; replace() changes some of them.
     # The task is a name for the run, and what `discorl evaluate` makes the environment from.
     config = replace(
-        presets.for_task("gym:CartPole-v1"),
-        rule=args.rule,
+        presets.for_run("gym:CartPole-v1", args.rule),
         steps=args.steps,
         num_envs=args.num_envs,
         seed=args.seed,

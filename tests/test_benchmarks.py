@@ -9,17 +9,14 @@ import pytest
 from benchmarks.catch_curves import last_hundred, step_to, table
 from benchmarks.learning.tasks import RULES, TASKS
 from benchmarks.speed_plot import plot_times
-from discorl import presets
-from discorl.cli.parse import parse
-from discorl.config import TrainConfig
+from discorl.cli.train import parse_train
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", TASKS)
 def test_settings_of_the_learning_comparison_are_options_of_train(name: str, rule: str) -> None:
     task = TASKS[name]
-    default = presets.for_rule(presets.for_task(task.task), rule)
-    config = parse(TrainConfig, default=default, args=task.options(rule))
+    config = parse_train([task.task, "--rule", rule, *task.options(rule)])
     assert config.num_envs * config.rollout_length == task.per_step
     assert task.env_steps == task.steps * task.per_step
     lander = name == "lunarlander" and rule == "disco103"

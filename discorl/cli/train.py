@@ -10,23 +10,28 @@ from typing import Literal
 import tyro
 
 from discorl.cli.parse import parse, value_of
-from discorl.config import CheckpointConfig
+from discorl.config import CheckpointConfig, EnvConfig, TrainConfig
 from discorl.errors import DiscorlError
 
 
 def train_command(args: list[str]) -> int:
     """Train an agent, or go on with a run; returns the exit code."""
-    from discorl import presets
-    from discorl.config import TrainConfig
     from discorl.runs.train import train
 
     if any(a == "--resume" or a.startswith("--resume=") for a in args):
         return _resume(args)
+    return 130 if train(parse_train(args)).interrupted else 0
+
+
+def parse_train(args: list[str]) -> TrainConfig:
+    """The settings that ``discorl train ARGS`` trains with."""
+    from discorl import presets
+
     task = "catch"
     if args and not args[0].startswith("-"):
         task, args = args[0], args[1:]
-    default = presets.for_task(task, value_of("--preset", args) or "small")
-    default = presets.for_rule(default, value_of("--rule", args) or default.rule)
+    rule, preset = value_of("--rule", args) or "auto", value_of("--preset", args) or "small"
+    default = presets.for_run(task, rule, preset)
     config = parse(
         TrainConfig,
         prog=f"discorl train {task}",
@@ -37,7 +42,7 @@ def train_command(args: list[str]) -> int:
     )
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
-    return 130 if train(config).interrupted else 0
+    return config
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,6 @@ def _resume(args: list[str]) -> int:
 
 def _long_name(arg: str, task: str) -> str:
     """Settings of the environment go without their prefix too: --truncation, --sticky."""
-    from discorl.config import EnvConfig, TrainConfig
-
     name, *value = arg.split("=", 1)
     if not name.startswith("--"):
         return arg

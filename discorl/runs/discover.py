@@ -76,7 +76,7 @@ class DiscoverRun:
 
     def step(self, discovery: Discovery, step: int) -> tuple[Discovery, StepInfo]:
         """A meta-step, together with the other processes; the first ones may be a warm start."""
-        imitate, optimiser = step <= self.config.warm_start, self.optimiser
+        imitate, optimiser = step <= self.config.num_imitations, self.optimiser
         if imitate:
             optimiser = dataclasses.replace(optimiser, learning_rate=self.config.warm_start_rate)
         return meta_step(self.groups, discovery, optimiser, self.generators, self._sum, imitate)
@@ -104,7 +104,7 @@ class DiscoverRun:
             "meta_steps": step,
             "seed": self.config.seed,
             "init": self.config.init,
-            "warm_start": min(step, self.config.warm_start),
+            "warm_start": min(step, self.config.num_imitations),
             "tasks": " ".join(self.config.tasks),
         }
         save_rule(path, self.rule, params, provenance)

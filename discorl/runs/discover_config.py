@@ -12,6 +12,9 @@ from discorl.discovery.objective import ObjectiveWeights
 from discorl.discovery.unroll import MemoryMode
 from discorl.errors import DiscorlError
 
+WARM_START = 150
+"""Meta-steps of imitation before the meta-gradient, where a preset asks for some."""
+
 
 @dataclass(frozen=True)
 class GroupConfig:
@@ -158,10 +161,11 @@ class DiscoverConfig:
     held_out: tuple[str, ...] = ()
     """Tasks that the rule never trains on; agents are trained on them to see how general it is."""
     init: str = "random"
-    """Where the rule starts: random, disco103, or the path of a rule file (fine-tuning)."""
-    warm_start: int = 0
+    """Where the rule starts: random, or the name or path of a rule (fine-tuning)."""
+    warm_start: int | None = 0
     """First meta-steps in which the rule only learns to imitate a hand-written target (the target
-    network's policy moved by clipped advantages), from where the meta-gradient has more to say."""
+    network's policy moved by clipped advantages), from where the meta-gradient has more to say.
+    None: 150 from random weights, and none from a rule, which they would spoil."""
     warm_start_rate: float = 3e-3
     """Step size of the rule while it imitates."""
     steps: int = 800
@@ -204,6 +208,13 @@ class DiscoverConfig:
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     meta_value: MetaValueConfig = field(default_factory=MetaValueConfig)
     meta_optimiser: MetaOptimiserConfig = field(default_factory=MetaOptimiserConfig)
+
+    @property
+    def num_imitations(self) -> int:
+        """Meta-steps of the warm start."""
+        if self.warm_start is not None:
+            return self.warm_start
+        return WARM_START if self.init == "random" else 0
 
     def __post_init__(self) -> None:
         if self.net.core_lstm or self.net.torso_kind not in ("auto", "mlp"):

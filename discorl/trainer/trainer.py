@@ -59,8 +59,9 @@ class DiscoTrainer:
 
     ``rule`` is whatever ``DiscoUpdateRule`` takes, or one of these; Disco103 is looked for on this
     machine and else downloaded. ``mask_episode_starts=False`` also learns from the first step of
-    each episode, which the reference leaves out. ``optimiser`` replaces the one made from ``lr``
-    and ``max_grad_value``. Two trainers with the same ``seed`` do the same.
+    each episode, which the reference leaves out; None does as the rule's agents did.
+    ``optimiser`` replaces the one made from ``lr`` and ``max_grad_value``. Two trainers with the
+    same ``seed`` do the same.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class DiscoUpdateRule:
         params: Params | None = None,
         *,
         device: torch.device | str = "cpu",
-        mask_episode_starts: bool = True,
+        mask_episode_starts: bool | None = None,
     ) -> None:
         loaded: Any = load_rule(rule) if isinstance(rule, str | Path) else rule
         if isinstance(loaded, LoadedRule):
@@ -91,8 +91,11 @@ class DiscoUpdateRule:
                 )
         self.device = exact_device(device)
         self.params: Params = tree.to(params, self.device)
-        self.mask_episode_starts = mask_episode_starts
-        """Leave the first step of each episode out of the loss, as the reference does."""
+        if mask_episode_starts is None:
+            mask_episode_starts = getattr(self.rule, "mask_episode_starts", True)
+        self.mask_episode_starts: bool = mask_episode_starts
+        """Leave the first step of each episode out of the loss, as the reference does; by default
+        as the rule's agents did when it was found."""
 
     @property
     def dtype(self) -> torch.dtype:
