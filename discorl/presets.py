@@ -8,6 +8,7 @@ from typing import Literal
 
 from discorl.config import (
     ActorCriticConfig,
+    DiscoConfig,
     EnvConfig,
     NetConfig,
     OptimiserConfig,
@@ -16,8 +17,10 @@ from discorl.config import (
 )
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
-from discorl.rules.store import embedded_rules
-from discorl.runs.rule_choice import ACTOR_CRITIC, best_at_hand
+from discorl.nets.meta_net import MetaNetSizes
+from discorl.rules.store import DISCO103, load_rule
+from discorl.rules.values import ReturnSettings
+from discorl.runs.rule_choice import ACTOR_CRITIC, POLICY_GRADIENT, best_at_hand
 
 Preset = Literal["small", "paper"]
 
@@ -110,7 +113,7 @@ def dmlab(task: str, preset: Preset = "small") -> TrainConfig:
     if preset == "paper":
         return _paper(task, "dmlab", IMPALA_NET)
     net = replace(_small_net("impala"), core_lstm=128)
-    return replace(_small(task, "dmlab"), net=net, rollout_length=40)
+    return replace(_small(task, "dmlab", rollout_length=40), net=net)
 
 
 def nethack(task: str, preset: Preset = "small") -> TrainConfig:
@@ -167,17 +170,32 @@ def for_run(task: str, rule: str = "auto", preset: str = "small") -> TrainConfig
 def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     """The preset with the settings that suit a rule.
 
-    The package's own rule has the network and the environments that it was discovered with, and
-    four updates a step, half of each batch replayed (data/disco-mini.md says why). Disco103 keeps
-    the settings of the task; so do the suites, whose networks are larger than any that our rule has
-    seen. The actor-critic has its own on Gymnasium's tasks and on small boards.
+    Rules of other sizes than Disco103's, the package's own among them, have the network and the
+    environments that ``discorl discover suite`` has, and four updates a step, half of each batch
+    replayed (data/disco-mini.md says why). Disco103 keeps the settings of the task; so do the
+    suites, whose networks are larger than any that a small rule has seen. Discount, weights and the
+    like are those of the rule's file, where it has others than Disco103. The actor-critic has its
+    own settings on Gymnasium's tasks and on small boards.
     """
     name = best_at_hand()[0] if rule == "auto" else rule
     if name == ACTOR_CRITIC:
         return _for_actor_critic(config)
-    own, prefix = name in dict(embedded_rules()), config.task.partition(":")[0]
-    if not own or prefix in {*BY_PREFIX, "minatar", "minigrid"}:
+    if name in (DISCO103, POLICY_GRADIENT):
         return config
+    found = load_rule(name).rule
+    prefix = config.task.partition(":")[0]
+    if found.sizes != MetaNetSizes() and prefix not in {*BY_PREFIX, "minatar", "minigrid"}:
+        config = _for_small_rule(config)
+    if found.returns != ReturnSettings():
+        returns = ReturnConfig(found.returns.discount, found.returns.lambda_)
+        config = replace(config, returns=returns)
+    w = found.weights
+    disco = DiscoConfig(w.pi, w.y, w.z, w.aux_pi, w.q, found.target_rate)
+    return replace(config, disco=disco)
+
+
+def _for_small_rule(config: TrainConfig) -> TrainConfig:
+    prefix = config.task.partition(":")[0]
     return replace(
         config,
         steps=config.steps if prefix in SMALL_ONLY else 250,
@@ -189,7 +207,6 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
         updates_per_step=4,
         net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
         optimiser=OptimiserConfig(learning_rate=1e-2),
-        returns=ReturnConfig(discount=0.99),
     )
 
 
@@ -261,19 +278,21 @@ def _paper(task: str, suite: str, net: NetConfig = PAPER_NET) -> TrainConfig:
     )
 
 
-def _small(task: str, suite: str, env_steps: int = 500_000) -> TrainConfig:
+def _small(
+    task: str, suite: str, env_steps: int = 500_000, rollout_length: int | None = None
+) -> TrainConfig:
     """The paper's settings at a scale for one machine; what differs is our choice.
 
     A short run has more updates for each environment step, the highest of the paper's learning
     rates, and a short warm-up.
     """
     row = PAPER[suite]
-    num_envs = 8
+    num_envs, length = 8, rollout_length or row.rollout_length
     return TrainConfig(
         task=task,
-        steps=env_steps // (num_envs * row.rollout_length),
+        steps=env_steps // (num_envs * length),
         num_envs=num_envs,
-        rollout_length=row.rollout_length,
+        rollout_length=length,
         batch_size=16,
         replay_transitions=50_000,
         replay_share=0.75,

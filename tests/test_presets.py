@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +14,13 @@ from discorl.cli import main
 from discorl.config import OptimiserConfig, TrainConfig
 from discorl.errors import DiscorlError
 from discorl.nets.conv import ImpalaTorso
-from discorl.rules import ActorCritic
+from discorl.rules import ActorCritic, DiscoRule
+from discorl.rules.disco import LossWeights
+from discorl.rules.store import save_rule
+from discorl.rules.values import ReturnSettings
+from discorl.runs.rule_choice import choose_rule
 from discorl.types import EnvSpec
+from tests.builders import rng, small_disco
 
 TASKS = {
     "atari": "ale:Breakout",
@@ -106,6 +112,36 @@ def test_the_actor_critic_has_settings_of_its_own(task: str) -> None:
 def test_elsewhere_the_actor_critic_keeps_the_tasks(task: str) -> None:
     preset = presets.for_task(task)
     assert presets.for_rule(preset, "actor-critic") == preset
+
+
+def test_a_rule_file_brings_its_settings(tmp_path: Path) -> None:
+    rule = replace(
+        small_disco(),
+        returns=ReturnSettings(discount=0.9, lambda_=0.8),
+        weights=LossWeights(q=0.5),
+        target_rate=0.2,
+    )
+    path = tmp_path / "rule.npz"
+    save_rule(path, rule, rule.init_params(rng()), {})
+    config = presets.for_run("catch", str(path))
+    assert (config.returns.discount, config.returns.lambda_) == (0.9, 0.8)
+    assert (config.disco.q_cost, config.disco.target_rate) == (0.5, 0.2)
+    assert config.rule == str(path)
+    assert config.net == presets.for_run("catch", "disco-mini").net, "it is no larger"
+    assert (
+        presets.for_run("minatar:breakout", str(path)).net
+        == presets.for_task("minatar:breakout").net
+    )
+    chosen = choose_rule(config).rule
+    assert isinstance(chosen, DiscoRule)
+    assert (chosen.returns, chosen.weights) == (rule.returns, rule.weights)
+
+
+def test_dmlab_is_as_long_as_the_others() -> None:
+    config = presets.dmlab("x")
+    assert config.steps * config.num_envs * config.rollout_length == pytest.approx(
+        500_000, rel=1e-2
+    )
 
 
 @pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout"])

@@ -177,6 +177,10 @@ def test_episode_starts_can_be_learnt_from() -> None:
         trainer = DiscoTrainer(agent, rule=small_rule(), mask_episode_starts=mask)
         losses[mask] = trainer.update(rollout)["total_loss"]
     assert losses[None] == losses[True] != losses[False]
+    unmasked = replace(small_disco(), mask_episode_starts=False)
+    torch.manual_seed(0)
+    trainer = DiscoTrainer(PlainAgent(unmasked.heads(3)), rule=small_rule(unmasked))
+    assert trainer.update(rollout)["total_loss"] == losses[False], "as the rule's agents did"
 
 
 def test_rules_by_path_and_hand_written(tmp_path: Any) -> None:

@@ -30,7 +30,7 @@ from discorl.runs.comparison import (
 )
 from discorl.runs.groups import Group, group_runs
 from discorl.runs.human import human_normalised
-from discorl.runs.records import RunRecord, find_runs, read_run
+from discorl.runs.records import RunRecord, find_runs, is_discovery, read_run
 
 Metric = Literal["auto", "return", "success"]
 
@@ -53,8 +53,15 @@ def compare(
     if samples < 100:
         raise DiscorlError(f"bootstrap intervals need 100 samples or more, not {samples}")
     rng = np.random.default_rng(0)
-    runs = [read_run(folder) for folder in find_runs(paths)]
-    notes = [note for run in runs for note in run.notes]
+    folders = find_runs(paths)
+    discoveries = [folder for folder in folders if is_discovery(folder)]
+    runs = [read_run(folder) for folder in folders if folder not in discoveries]
+    if not runs:
+        raise DiscorlError(
+            "these are discoveries of rules: train agents with the rules, compare those"
+        )
+    notes = [f"{folder} is the discovery of a rule: left out" for folder in discoveries]
+    notes += [note for run in runs for note in run.notes]
     groups, left_out = group_runs(runs, by_settings)
     notes += left_out
     order = {label: i for i, label in enumerate(dict.fromkeys(g.label for g in groups))}

@@ -48,6 +48,10 @@ class Ranks:
             )
         return count // self.size
 
+    def share(self, count: int) -> int:
+        """This process's share of ``count``, rounded up where it cannot be split evenly."""
+        return -(-count // self.size)
+
     def seed(self, seed: int) -> int:
         """A seed for this process alone; the first keeps the seed it would have by itself."""
         return (seed + self.rank * 0x9E3779B97F4A7C15) % 2**63 if self.rank else seed

@@ -71,6 +71,8 @@ def evaluate(
             raise DiscorlError(f"{name} must be at least 1, not {value}")
     if not seeds or len(set(seeds)) < len(seeds):
         raise DiscorlError("seeds must be one or more, each of them once")
+    if max(map(abs, seeds)) >= 2**60:
+        raise DiscorlError(f"seeds must be below 2^60, not {max(seeds, key=abs)}")
     env = agent.make_env(min(num_envs, episodes))
     played = [play(agent, env, episodes, seed, greedy, max_steps) for seed in seeds]
     rng = np.random.default_rng(0)

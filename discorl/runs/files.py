@@ -28,12 +28,17 @@ except ImportError:  # Windows
 def new_run_folder(out: Path | None, default_name: str) -> Path:
     """Create the folder of a run; refuses one that already holds a run."""
     folder = out or Path("runs") / f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if (folder / "config.json").exists():
-        if out is not None:
-            raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
-        folder = folder.with_name(f"{folder.name}-{os.getpid()}")
+    if out is not None and (folder / "config.json").exists():
+        raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=out is not None)
+        except FileExistsError:
+            if out is not None:  # it is a file
+                raise
+            # Another run began in the same second.
+            folder = folder.with_name(f"{folder.name}-{os.getpid()}")
+            folder.mkdir()
         (folder / ".write-test").touch()
         (folder / ".write-test").unlink()
     except OSError as e:

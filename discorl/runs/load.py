@@ -65,9 +65,14 @@ def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch
 def prepare_env(folder: Path, env: Env) -> Env:
     """Give an environment what it had learnt in training, such as the scale of observations."""
     memory = folder / "env.npz"
-    load = getattr(env, "load_state_dict", None)
-    if load is not None and memory.exists():
-        load(load_params(memory))
+    own: Any = env
+    if memory.exists() and hasattr(env, "load_state_dict"):
+        own.load_state_dict(load_params(memory))
+    elif hasattr(env, "state_dict") and own.state_dict():
+        raise DiscorlError(
+            f"{folder} has no env.npz, the scale of the observations that the agent was trained "
+            "with: go on with the run (discorl train --resume) until it ends or is stopped"
+        )
     if (normaliser := getattr(env, "normaliser", None)) is not None:
         normaliser.frozen = True  # an evaluation learns nothing
     return env

@@ -37,7 +37,7 @@ class Outputs:
     ) -> None:
         self.folder = folder
         self.rows: list[Row] = []
-        self._config = config
+        self._config, self._ranks = config, ranks
         self._checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
         self._metrics: MetricsFile | None = None
         self._logs: list[Log] = []
@@ -93,7 +93,12 @@ class Outputs:
             "episodes": episodes,
             **state.episodes.summary(distributed.mean),
             **state.updates.summary(distributed.mean),
-            "replay/age": replay_age(len(state.replay), state.timestep.reward.shape[0]),
+            "replay/age": replay_age(
+                self._ranks.size * len(state.replay),
+                config.num_envs,
+                config.num_fresh,
+                config.batch_size,
+            ),
         }
 
     def checkpoint_is_due(self, state: RunState) -> bool:
@@ -120,10 +125,15 @@ class Outputs:
         return path
 
 
-def replay_age(size: int, num_envs: int) -> float:
-    """Training steps since a trajectory that is drawn was made, on average.
+def replay_age(size: int, num_envs: int, num_fresh: int, batch_size: int) -> float:
+    """Training steps since a trajectory of a batch was made, on average.
 
-    Drawing is uniform, so it is the mean over all that are kept: ``num_envs`` of each age.
+    ``num_fresh`` of the batch are the newest; the rest are drawn uniformly from all that are kept.
     """
-    full, rest = divmod(size, num_envs)
-    return (num_envs * full * (full - 1) / 2 + rest * full) / max(size, 1)
+
+    def mean_age(newest: int) -> float:  # there are num_envs of each age
+        full, rest = divmod(newest, num_envs)
+        return (num_envs * full * (full - 1) / 2 + rest * full) / max(newest, 1)
+
+    fresh = num_fresh / batch_size
+    return fresh * mean_age(num_fresh) + (1 - fresh) * mean_age(size)

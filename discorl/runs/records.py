@@ -49,6 +49,15 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
+def is_discovery(folder: Path) -> bool:
+    """Whether it is a run of ``discorl discover``, which trains no single agent."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and config.get("kind") == "discover"
+
+
 def read_run(folder: Path) -> RunRecord:
     """A run's configuration and metrics."""
     config = read_config(folder)

@@ -130,8 +130,11 @@ def restore_state(
     )
     state.replay.add(rollout)
     is_exact = bool(tree.leaves(state.env_state))
+    begun_anew = () if is_exact else ("env_state", "timestep")
     for f in dataclasses.fields(state):
         part = getattr(state, f.name)
+        if f.name in begun_anew:
+            continue
         if f.name not in own:
             raise DiscorlError(f"the checkpoint has no {f.name}: another discorl wrote it")
         if isinstance(part, EnvMemory | EpisodeStats | UpdateStats):
@@ -142,6 +145,7 @@ def restore_state(
             setattr(state, f.name, restore(part, own[f.name], f.name))
     if not is_exact:
         state.env_state, state.timestep = env.reset(state.act_rng)
+        state.core_state = agent.zero_state(env.num_envs, state.act_rng.device)
         state.episodes.restart()
     return is_exact
 

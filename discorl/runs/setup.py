@@ -48,5 +48,4 @@ def learning_rate(config: TrainConfig) -> float | optim.Schedule:
 
 def make_replay(config: TrainConfig, ranks: Ranks) -> Replay:
     """An empty replay: this process's share of the configured size."""
-    capacity = ranks.shard(config.replay_trajectories, "the number of trajectories to replay")
-    return Replay(capacity, config.frame_stack)
+    return Replay(ranks.share(config.replay_trajectories), config.frame_stack)

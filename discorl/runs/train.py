@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from discorl.agents.memory import without_burn_in
 from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
 from discorl.config import TrainConfig
@@ -57,8 +59,6 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
         name = f"{config.task.replace(':', '-')}-{run.choice.name}"
         folder = _first_does(ranks, lambda: str(new_run_folder(config.out, name)))
         settings = resolved(config, run.choice, ranks.device, Path(folder), ranks.size)
-        if ranks.is_first:
-            write_json(Path(folder) / "config.json", settings)
         if run.choice.note:
             run.console.print(run.choice.note, highlight=False)
         run.console.print(
@@ -90,7 +90,7 @@ def _resume(
 ) -> RunResult:
     """``resume`` among the other processes; ``begun`` is the run's config.json."""
     folder = _out(config)
-    _check_same_course(begun, ranks)
+    _check_same_course(folder, begun, ranks)
     run = set_up(config, ranks, console, env)
     check_same_rule(run.choice, begun)
     state = new_state(config, run.agent, run.env, ranks)
@@ -103,21 +103,23 @@ def _resume(
     changed = {name: getattr(config, name) for name in ("steps", "log", "progress")}
     changed["checkpoint"] = dataclasses.asdict(config.checkpoint)
     settings = begun | changed | {"out": str(folder)}
-    if ranks.is_first:
-        write_json(folder / "config.json", settings)
     return _train(run, state, folder, settings)
 
 
-def _check_same_course(begun: dict[str, Any], ranks: Ranks) -> None:
+def _check_same_course(folder: Path, begun: dict[str, Any], ranks: Ranks) -> None:
     """Raise where going on is impossible, warn where it is not exact."""
     if (size := begun.get("num_processes", 1)) != ranks.size:
         raise DiscorlError(
-            f"{begun['out']} is a run of {size} process(es), not of {ranks.size}: "
+            f"{folder} is a run of {size} process(es), not of {ranks.size}: "
             f"use torchrun --nproc-per-node {size}"
         )
     intervals = begun["checkpoint"]
-    if intervals["every_steps"] is None and intervals["every_minutes"] is None:
-        raise DiscorlError(f"{begun['out']} was run without checkpoints: start it anew")
+    if (
+        intervals["every_steps"] is None
+        and intervals["every_minutes"] is None
+        and not (folder / "checkpoints").exists()
+    ):
+        raise DiscorlError(f"{folder} was run without checkpoints: start it anew")
     if begun["torch"] != torch.__version__:
         warnings.warn(
             f"the run began with torch {begun['torch']}, this is {torch.__version__}: "
@@ -144,9 +146,9 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
     """The loop."""
     config, env, agent = run.config, run.env, run.agent
     guard, failure = LossGuard(config.max_loss), None
-    num_fresh = config.num_fresh // run.ranks.size
+    num_fresh = run.ranks.share(config.num_fresh)
     with (
-        held(folder) if run.ranks.is_first else nullcontext(),
+        _begun(folder, settings) if run.ranks.is_first else nullcontext(),
         StopRequest(patient=run.ranks.size > 1) as stop,
         Outputs(run.config, run.ranks, env.spec, folder, settings, state, run.console) as outputs,
     ):
@@ -183,7 +185,11 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
                         state.updates.observe(info)
                         if log_now and i == config.updates_per_step - 1:
                             state.updates.diagnose(
-                                agent.rule.diagnostics(info.predictions, info.targets, batch)
+                                agent.rule.diagnostics(
+                                    info.predictions,
+                                    info.targets,
+                                    without_burn_in(batch, agent.burn_in),
+                                )
                             )
 
                 if log_now:
@@ -202,6 +208,7 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
         except EnvFailure as e:
             failure = e
             if run.ranks.size == 1:  # the others would not take part in it
+                _check_losses(guard, run, state, outputs)
                 outputs.save_checkpoint(state)
         interrupted = state.step < config.steps
         if not interrupted and state.step % config.log_every:
@@ -228,7 +235,7 @@ def _check_losses(guard: LossGuard, run: TrainRun, state: RunState, outputs: Out
     state.updates.clear()
     path = outputs.save_checkpoint(state)
     if run.ranks.is_first:
-        save_params(outputs.folder / "agent.npz", state.agent.params)
+        _save_agent(state, outputs.folder)
     kept = f"{path} and " if path else ""
     raise DiscorlError(f"{said}. The agent before that step is in {kept}agent.npz")
 
@@ -237,9 +244,7 @@ def _finish(
     run: TrainRun, state: RunState, folder: Path, rows: list[dict[str, Any]], reason: str | None
 ) -> None:
     """The agent, the curve, and a last word."""
-    save_params(folder / "agent.npz", state.agent.params)
-    if env_memory := state.env_memory.state_dict():
-        save_params(folder / "env.npz", env_memory)
+    _save_agent(state, folder)
     config, console = run.config, run.console
     title = f"{config.task}, {run.choice.name}, seed {config.seed}"
     plot_curve(folder / "curve.png", rows, title, run.env.spec.success_name)
@@ -251,6 +256,21 @@ def _finish(
             console.print(f"Go on with: discorl train --resume {folder}", highlight=False)
     elif state.step == config.steps:
         console.print(f"Done. Curve: {folder / 'curve.png'}", highlight=False)
+
+
+def _save_agent(state: RunState, folder: Path) -> None:
+    """The agent, and what its environments have learnt about their observations."""
+    save_params(folder / "agent.npz", state.agent.params)
+    if env_memory := state.env_memory.state_dict():
+        save_params(folder / "env.npz", env_memory)
+
+
+@contextmanager
+def _begun(folder: Path, settings: dict[str, Any]) -> Iterator[None]:
+    """Keep the folder to this process, and say in it what is run."""
+    with held(folder):
+        write_json(folder / "config.json", settings)
+        yield
 
 
 def _out(config: TrainConfig) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
         ) from None
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
-    env = as_env(factory, 1, agent.device, agent.config.env, f"'{env_id}'")
+    here = replace(agent.config.env, workers="sync")  # where it can be looked at
+    env = as_env(factory, 1, agent.device, here, f"'{env_id}'")
     env = prepare_env(agent.folder, env)
     return env, lambda: _pixels(made[-1]), int(made[-1].metadata.get("render_fps") or FPS)
 

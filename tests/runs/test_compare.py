@@ -210,6 +210,18 @@ def test_the_command_on_real_runs(tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
+def test_discoveries_are_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "run", constant(1.0))
+    found = tmp_path / "runs" / "discovery"
+    found.mkdir()
+    (found / "config.json").write_text('{"kind": "discover"}')
+    comparison = compare([run, found])
+    assert len(comparison.tasks) == 1
+    assert f"{found} is the discovery of a rule: left out" in comparison.notes
+    with pytest.raises(DiscorlError, match="train agents with the rules"):
+        compare([found])
+
+
 def test_the_command_on_bad_input(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", constant(1.0))
     unwritable = tmp_path / "no" / "such" / "folder.html"

@@ -72,6 +72,7 @@ def test_shares() -> None:
     assert ranks.shard(8, "batch_size") == 2
     with pytest.raises(DiscorlError, match="batch_size is 6, which 4 processes cannot share"):
         ranks.shard(6, "batch_size")
+    assert [ranks.share(n) for n in (0, 1, 8, 9)] == [0, 1, 2, 3]
     assert len({Ranks(r, 4, torch.device("cpu")).seed(7) for r in range(4)}) == 4
     assert Ranks(0, 4, torch.device("cpu")).seed(7) == 7
 

@@ -202,7 +202,9 @@ def test_bad_runs_are_named(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"episodes": 0}, {"num_envs": 0}, {"max_steps": 0}, {"seeds": (1, 1)}], ids=str
+    "changes",
+    [{"episodes": 0}, {"num_envs": 0}, {"max_steps": 0}, {"seeds": (1, 1)}, {"seeds": (2**70,)}],
+    ids=str,
 )
 def test_impossible_evaluations_are_refused(changes: dict, trained: Path) -> None:
     with pytest.raises(DiscorlError, match=next(iter(changes))):

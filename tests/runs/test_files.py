@@ -47,8 +47,7 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
 def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda pattern: "now")
-    first = new_run_folder(None, "x")
-    write_json(first / "config.json", {})
+    first = new_run_folder(None, "x")  # which has written nothing yet
     second = new_run_folder(None, "x")
     assert first != second
     assert second.is_dir()

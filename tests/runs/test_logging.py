@@ -85,7 +85,11 @@ def test_what_a_row_tells(tmp_path: Path) -> None:
 def test_replay_age() -> None:
     for size in range(12):
         ages = [i // 3 for i in range(size)]
-        assert replay_age(size, 3) == pytest.approx(sum(ages) / max(size, 1))
+        drawn = sum(ages) / max(size, 1)
+        assert replay_age(size, 3, num_fresh=0, batch_size=4) == pytest.approx(drawn)
+        assert replay_age(size, 3, num_fresh=3, batch_size=4) == pytest.approx(drawn / 4)
+    # Two of the newest rollout are not enough for three fresh ones.
+    assert replay_age(10, 2, num_fresh=3, batch_size=3) == pytest.approx(1 / 3)
 
 
 # --- TensorBoard ---------------------------------------------------------------------------------

@@ -14,17 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
 from discorl.cli import main
-from discorl.config import CheckpointConfig, NetConfig, TrainConfig
+from discorl.config import CheckpointConfig, EnvConfig, NetConfig, TrainConfig
 from discorl.errors import DiscorlError
+from discorl.runs import distributed
 from discorl.runs import train as train_module
 from discorl.runs.checkpoint import CheckpointFolder, load
 from discorl.runs.files import held, load_params
+from discorl.runs.load import load_agent
 from discorl.runs.logging import TIMING_FIELDS, read_rows
 from discorl.runs.run_config import read_config
+from discorl.runs.run_setup import set_up
+from discorl.runs.run_state import new_state, restore_state
 from discorl.runs.train import resume, train
 from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
@@ -134,6 +139,30 @@ def test_gymnasium_goes_on_with_new_episodes(
     assert len(saved["processes"]) == 1
 
 
+def test_a_checkpoint_at_a_time_limit_can_be_resumed(tmp_path: Path) -> None:
+    def limited() -> gymnasium.Env:
+        return gymnasium.make("CartPole-v1", max_episode_steps=7)  # as long as a rollout
+
+    settings = config(tmp_path / "run", task="mine", steps=4, rollout_length=7)
+    train(settings, env=limited)
+    saved = load(tmp_path / "run" / "checkpoints" / "checkpoint-4.dc")
+    assert saved["processes"][0]["timestep"]["truncated"].all()
+    begun = read_config(tmp_path / "run")[0]
+    assert resume(replace(begun, steps=6), env=limited).metrics[-1]["step"] == 6
+
+
+def test_a_recurrent_agent_forgets_the_episodes_that_were_not_saved(tmp_path: Path) -> None:
+    net = NetConfig(torso=(16,), action_lstm=8, head_hidden=(8,), core_lstm=4)
+    settings = config(tmp_path / "run", task="gym:CartPole-v1", steps=5, net=net)
+    train(settings)
+    kept = load(tmp_path / "run" / "checkpoints" / "checkpoint-5.dc")
+    assert kept["processes"][0]["core_state"]["hidden"].any()
+    run = set_up(settings, distributed.start("cpu"), None, None)
+    state = new_state(run.config, run.agent, run.env, run.ranks)
+    assert not restore_state(state, kept, run.agent, run.env, settings.rollout_length)
+    assert not state.core_state.hidden.any()
+
+
 def test_the_state_is_all_there(tmp_path: Path) -> None:
     train(config(tmp_path / "run"))
     saved = load(tmp_path / "run" / "checkpoints" / "checkpoint-23.dc")
@@ -170,6 +199,22 @@ def test_no_checkpoints_no_resume(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "checkpoints").exists()
     with pytest.raises(DiscorlError, match="without checkpoints"):
         resume(read_config(tmp_path / "run")[0])
+
+
+def test_checkpoints_that_are_there_count_even_if_no_more_are_wanted(tmp_path: Path) -> None:
+    train(config(tmp_path / "run", steps=6))
+    none = CheckpointConfig(every_steps=None, every_minutes=None)
+    resume(replace(read_config(tmp_path / "run")[0], steps=8, checkpoint=none))
+    again = resume(replace(read_config(tmp_path / "run")[0], steps=9))
+    assert again.metrics[-1]["step"] == 9
+
+
+def test_a_run_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    train(config(tmp_path / "run", steps=6))
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    with held(tmp_path / "run"), pytest.raises(DiscorlError, match="another process"):
+        resume(replace(read_config(tmp_path / "run")[0], steps=50))
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
 
 
 def test_a_rule_that_changed_is_noticed(tmp_path: Path) -> None:
@@ -425,6 +470,17 @@ def test_a_loss_that_explodes_is_explained_and_the_last_good_state_kept(tmp_path
         load_params(tmp_path / "run" / "agent.npz"), load_params(newborn.folder / "agent.npz")
     )
     assert_bit_equal(saved["shared"]["agent"]["params"], load_params(newborn.folder / "agent.npz"))
+
+
+def test_the_scale_of_observations_is_kept_too(tmp_path: Path) -> None:
+    scaled = EnvConfig(normalize_observations=True)
+    with pytest.raises(DiscorlError, match="--max-loss"):
+        train(config(tmp_path / "run", task="gym:CartPole-v1", env=scaled, max_loss=1e-3))
+    assert load_params(tmp_path / "run" / "env.npz")["observation.count"] > 1
+    load_agent(tmp_path / "run").make_env(1)
+    (tmp_path / "run" / "env.npz").unlink()
+    with pytest.raises(DiscorlError, match=r"no env\.npz"):
+        load_agent(tmp_path / "run").make_env(1)
 
 
 def test_a_learning_rate_beyond_reason(tmp_path: Path) -> None:

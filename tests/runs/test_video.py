@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def _registered():
         del gymnasium.registry[name]
 
 
-def agent_of(tmp_path: Path, task: str) -> LoadedAgent:
-    return load_agent(train(config(tmp_path / "run", task=task)).folder)
+def agent_of(tmp_path: Path, task: str, **changes: Any) -> LoadedAgent:
+    return load_agent(train(config(tmp_path / "run", task=task, **changes)).folder)
 
 
 def test_tensor_environments_are_drawn_from_what_the_agent_sees(tmp_path: Path) -> None:
@@ -78,6 +79,13 @@ def test_gymnasium_environments_draw_themselves(tmp_path: Path) -> None:
     assert fps == 7
     assert [int(frame[0, 0, 0]) for frame in frames] == [0, 50, 100], "not the next episode's"
     assert frames[0].shape == (33 * 8, 40 * 8, 3)
+
+
+def test_one_that_was_trained_in_processes_draws_itself(tmp_path: Path) -> None:
+    agent = agent_of(tmp_path, "gym:Lamp-v0")
+    workers = replace(agent.config, env=replace(agent.config.env, workers="async"))
+    frames, _ = record_episode(replace(agent, config=workers))
+    assert [int(frame[0, 0, 0]) for frame in frames] == [0, 50, 100]
 
 
 def test_those_that_cannot_are_drawn_all_the_same(tmp_path: Path) -> None:
