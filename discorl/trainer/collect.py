@@ -180,7 +180,7 @@ def _as_tensor(name: str, x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach()
     try:
-        return torch.as_tensor(np.asarray(x))
+        return torch.as_tensor(np.asarray(x), device="cpu")
     except (TypeError, ValueError):
         raise DiscorlError(
             f"{name} is {x!r:.60}, of which no tensor can be made: numbers in an array are needed"
