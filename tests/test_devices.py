@@ -16,6 +16,8 @@ from discorl.agents.update import update_agent
 from discorl.discovery.group import init_group
 from discorl.discovery.meta_step import MetaOptimiser, init_discovery, meta_step
 from discorl.discovery.trial import run_trial
+from discorl.envs.gymnasium import gymnasium_env
+from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env, make_tensor_env
 from discorl.runs.discover_setup import make_group, starting_rule
 from discorl.trainer import DiscoTrainer
@@ -126,6 +128,18 @@ def test_an_agent_and_a_loop_of_the_users_own() -> None:
         return rollout, [p.detach() for p in ours.parameters()]
 
     assert_same_with_another_default(train)
+
+
+def test_an_environment_of_gymnasium() -> None:
+    options = EnvConfig(normalize_observations=True, autoreset="next-step")
+
+    def live() -> Any:
+        env = gymnasium_env("CartPole-v1", 2, options=options)
+        state, first = env.reset(rng())
+        actions = torch.zeros(2, dtype=torch.long, device="cpu")
+        return first, env.step(state, actions, rng())[1], env.state_dict()
+
+    assert_same_with_another_default(live)
 
 
 def test_noise_of_an_agent() -> None:

@@ -86,6 +86,36 @@ def test_a_time_limit_ends_an_episode_and_shows_where() -> None:
     assert not torch.equal(last, seen[199].observation)
 
 
+class OneBuffer(gymnasium.vector.VectorEnv):
+    """Writes every step's rewards, 1, 2, 3 and so on, into the same array."""
+
+    num_envs = 2
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self._rewards = np.zeros(2, np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self._rewards += 1
+        never = np.zeros(2, np.bool_)
+        return np.zeros((2, 1), np.float32), self._rewards, never, never, {}
+
+
+@pytest.mark.parametrize("options", [{}, {"reward_clip": 10.0}])
+def test_rewards_are_kept_where_a_vector_environment_reuses_their_array(options: dict) -> None:
+    env = GymnasiumEnv(OneBuffer(), options=EnvConfig(**options))
+    state, _ = env.reset(rng())
+    steps = [env.step(state, torch.zeros(2), rng())[1] for _ in range(3)]
+    assert [x.reward.tolist() for x in steps] == [[1, 1], [2, 2], [3, 3]]
+    if options:
+        assert [x.raw_reward.tolist() for x in steps] == [[1, 1], [2, 2], [3, 3]]  # pyright: ignore
+
+
 # --- both ways of resetting, and none ------------------------------------------------------------
 
 

@@ -98,7 +98,7 @@ class GymnasiumEnv:
             observation = self._observation(self._arrays(shown, self.num_envs))
 
         starts = ended if state is None else ended | state
-        raw = torch.as_tensor(np.asarray(reward), dtype=torch.float32).to(self.device)
+        raw = self._tensor(np.asarray(reward, np.float32))
         timestep = TimeStep(
             observation,
             self._learnt_from(raw),
@@ -193,7 +193,7 @@ class GymnasiumEnv:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         """A copy: the environment may write its next step into the same array."""
-        return torch.tensor(array).to(self.device)
+        return torch.tensor(array, device=self.device)
 
 
 def _batch_of_one(observation: Any) -> Any:
