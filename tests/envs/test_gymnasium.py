@@ -18,7 +18,7 @@ from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError, EnvFailure
 from tests.builders import rng
-from tests.envs.gym_examples import Corridor, Faulty, Sampler
+from tests.envs.gym_examples import Corridor, Faulty, OneArray, Sampler
 
 
 def test_cartpole_equals_gymnasium_itself() -> None:
@@ -142,6 +142,21 @@ def test_resetting_in_the_same_step() -> None:
         (0, 0, 2.1, 0.0, None),
         (0, 1, 0.0, 1.0, None),
     ]
+
+
+@pytest.mark.parametrize("workers", ["sync", "async"])
+@pytest.mark.parametrize("in_dict", [False, True])
+def test_the_last_observation_is_kept_where_an_environment_reuses_its_array(
+    workers: Any, in_dict: bool
+) -> None:
+    env = GymnasiumEnv(make_vector([lambda: OneArray(in_dict, limit=2)] * 2, workers), owned=True)
+    state, _ = env.reset(rng())
+    for _ in range(2):
+        state, now = env.step(state, torch.ones(2, dtype=torch.long), rng())
+    env.close()
+    final, first = (x["seen"] if in_dict else x for x in (now.final_observation, now.observation))
+    assert (10 * final[0]).round().tolist() == [2, 2, 1]
+    assert (10 * first[0]).round().tolist() == [0, 0, 1]
 
 
 def test_resetting_in_the_next_step() -> None:
