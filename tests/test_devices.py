@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from discorl import tree
 from discorl.agents.replay import Replay
@@ -20,9 +21,11 @@ from discorl.envs.gymnasium import gymnasium_env
 from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env, make_tensor_env
 from discorl.runs.discover_setup import make_group, starting_rule
+from discorl.runs.evaluate import rewards_of
 from discorl.trainer import DiscoTrainer
 from discorl.trainer import collect_rollout as collect_own
 from discorl.trainer.noise import noise_from
+from discorl.types import TimeStep
 from tests.builders import RULES, assert_bit_equal, random_rule_params, rng, small_agent
 from tests.discovery.population import tiny_config, tiny_groups
 from tests.own_agents import Corridor, PlainAgent, small_rule
@@ -140,6 +143,42 @@ def test_an_environment_of_gymnasium() -> None:
         return first, env.step(state, actions, rng())[1], env.state_dict()
 
     assert_same_with_another_default(live)
+
+
+class WithoutFloat64(TorchDispatchMode):
+    """The device "meta" has no float64, like that of Apple's chips."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **kwargs or {})
+        if isinstance(out, torch.Tensor) and out.is_meta and out.dtype == torch.float64:
+            raise TypeError("this device has no float64")
+        return out
+
+
+@pytest.mark.parametrize("autoreset", ["same-step", "next-step"])
+def test_an_environment_on_a_device_without_float64(autoreset: Any) -> None:
+    options = EnvConfig(normalize_observations=True, autoreset=autoreset, reward_scale=2.0)
+    env = gymnasium_env("MountainCar-v0", 2, "meta", options)
+    with WithoutFloat64():
+        state, first = env.reset(rng())
+        _, then = env.step(state, torch.zeros(2, dtype=torch.long), rng())
+    assert all(x.is_meta for x in tree.leaves((first, then)))
+
+
+class OnADeviceWithoutFloat64(torch.Tensor):
+    """Numbers that must come to the CPU before they can be float64."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.cpu:
+            return args[0].as_subclass(torch.Tensor)
+        assert func is not torch.Tensor.double
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_rewards_of_a_device_without_float64() -> None:
+    rewards = torch.ones(2).as_subclass(OnADeviceWithoutFloat64)
+    assert rewards_of(TimeStep(torch.zeros(2), rewards, torch.ones(2))).tolist() == [1, 1]
 
 
 def test_noise_of_an_agent() -> None:

@@ -102,7 +102,7 @@ class GymnasiumEnv:
         timestep = TimeStep(
             observation,
             self._learnt_from(raw),
-            self._tensor(1.0 - starts).float(),
+            self._tensor(~starts).float(),
             is_dead=None if state is None else self._tensor(ended),
             truncated=self._tensor(truncated) if truncated.any() else None,
             final_observation=final,
