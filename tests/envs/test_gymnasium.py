@@ -262,6 +262,24 @@ def test_rewards_are_scaled_and_clipped_but_not_forgotten() -> None:
     assert rows == [(1.1, -0.55), (2.1, -1.0), (3.1, -1.0)]
 
 
+@pytest.mark.parametrize("board, expected", [("glyphs", ["other"]), ("map", ["blstats", "other"])])
+def test_where_the_player_of_nethack_is_stays_as_it_is(board: str, expected: list[str]) -> None:
+    space = spaces.Dict(
+        {
+            board: spaces.Box(0, 5976, (21, 79), np.int16),
+            "blstats": spaces.Box(0, 78, (27,), np.int64),
+            "other": spaces.Box(0, 78, (27,), np.int64),
+        }
+    )
+    options = EnvConfig(normalize_observations=True)
+    env = GymnasiumEnv(make_vector([lambda: Sampler(space)] * 2), options=options)
+    _, first = env.reset(rng())
+    assert sorted({key.split(".")[0] for key in env.state_dict()}) == expected
+    seen: Any = first.observation
+    assert bool((seen["blstats"] > 10).any()) == ("blstats" not in expected)
+    assert bool((seen["other"] <= 10).all())
+
+
 def test_normalised_observations() -> None:
     space = spaces.Dict(
         {
