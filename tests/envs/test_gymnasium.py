@@ -150,11 +150,12 @@ def test_the_last_observation_is_kept_where_an_environment_reuses_its_array(
     workers: Any, in_dict: bool
 ) -> None:
     env = GymnasiumEnv(make_vector([lambda: OneArray(in_dict, limit=2)] * 2, workers), owned=True)
-    state, _ = env.reset(rng())
+    state, now = env.reset(rng())
     for _ in range(2):
         state, now = env.step(state, torch.ones(2, dtype=torch.long), rng())
     env.close()
-    final, first = (x["seen"] if in_dict else x for x in (now.final_observation, now.observation))
+    shown: tuple[Any, ...] = (now.final_observation, now.observation)
+    final, first = (x["seen"] if in_dict else x for x in shown)
     assert (10 * final[0]).round().tolist() == [2, 2, 1]
     assert (10 * first[0]).round().tolist() == [0, 0, 1]
 
