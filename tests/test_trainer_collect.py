@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -50,6 +51,18 @@ def test_the_record_says_what_happened() -> None:
     assert bool((rollout.discounts == 0).any())
     np.testing.assert_array_equal(obs, recorder.answers[-1][0])
     assert not any(x.requires_grad for x in (rollout.observations, rollout.behaviour_logits))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_rewards_are_kept_where_the_environment_reuses_their_array(kind: Any) -> None:
+    agent, rewards = PlainAgent(small_rule().heads(3)), np.zeros(2, np.float32)
+
+    def step_fn(actions: np.ndarray) -> Any:
+        rewards[:] += 1
+        return np.zeros((2, 4), np.float32), kind(rewards), np.zeros(2, np.bool_)
+
+    rollout, _, _ = collect_rollout(agent, step_fn, np.zeros((2, 4), np.float32), None, 3)
+    assert rollout.rewards[:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_the_previous_rollout_says_where_episodes_begin() -> None:

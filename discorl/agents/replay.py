@@ -60,8 +60,8 @@ class Replay:
         packed = self._pack(rollout)
         if self._storage is None:
             self._storage = self._allocate(packed)
-        slots = torch.arange(self._next, self._next + num_new) % self.capacity
-        slots = slots.to(rollout.actions.device)
+        device = rollout.actions.device
+        slots = torch.arange(self._next, self._next + num_new, device=device) % self.capacity
         for stored, new in zip(tree.leaves(self._storage), tree.leaves(packed), strict=True):
             stored.index_copy_(1, slots, new)
         self._next = (self._next + num_new) % self.capacity

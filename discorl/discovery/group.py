@@ -35,10 +35,10 @@ class Lifetimes:
     """In updates; none: agents live for ever."""
 
     def draw(self, num: int, generator: torch.Generator) -> Tensor:
-        """Budgets of ``num`` agents. [num]"""
+        """Budgets of ``num`` agents, where the generator is. [num]"""
         if not self.budgets:
-            return torch.full((num,), FOR_EVER)
-        budgets = torch.tensor(self.budgets)
+            return torch.full((num,), FOR_EVER, device=generator.device)
+        budgets = torch.tensor(self.budgets, device=generator.device)
         index = torch.multinomial(1 / budgets, num, replacement=True, generator=generator)
         return budgets[index]
 
@@ -129,9 +129,10 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
     settings = group.env.sample_settings(group.num_agents, generator)
     env_state, timestep = group.env.reset(generator, _for_copies(settings, group.num_envs))
     agents, values = _newborn(group, group.num_agents, generator)
-    budget = group.lifetimes.draw(group.num_agents, generator)
+    device = group.env.device
+    budget = group.lifetimes.draw(group.num_agents, generator).to(device)
     # First lives are cut short at random, so that not all agents are born again at once.
-    share = torch.rand(group.num_agents, generator=generator)
+    share = torch.rand(group.num_agents, generator=generator, device=generator.device).to(device)
     age = (share * budget).long() if group.lifetimes.budgets else torch.zeros_like(budget)
     state = GroupState(
         agents=agents,
@@ -140,7 +141,7 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
         timestep=timestep,
         age=age,
         budget=budget,
-        running_return=torch.zeros(group.env.num_envs),
+        running_return=torch.zeros(group.env.num_envs, device=device),
         replay=empty_replay(
             group.num_agents,
             group.replay_capacity,
@@ -245,6 +246,7 @@ def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Genera
             lambda x, y: torch.where(copies.reshape(-1, *(1,) * (x.dim() - 1)), y, x), old, new
         )
 
+    budget = group.lifetimes.draw(group.num_agents, generator).to(group.env.device)
     replay = state.replay
     if replay is not None:
         replay = replace(replay, size=torch.where(due, 0, replay.size))
@@ -254,7 +256,7 @@ def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Genera
         env_state=choose(state.env_state, env_state),
         timestep=choose(state.timestep, timestep),
         age=torch.where(due, 0, state.age),
-        budget=torch.where(due, group.lifetimes.draw(group.num_agents, generator), state.budget),
+        budget=torch.where(due, budget, state.budget),
         running_return=torch.where(copies, 0.0, state.running_return),
         replay=replay,
         earlier=disowned(state.earlier, due),
@@ -267,7 +269,7 @@ class Acting:
     def __init__(self, group: Group, state: GroupState, generator: torch.Generator) -> None:
         self.num_updates = group.num_new
         self.state = state
-        zeros = torch.zeros(group.num_agents)
+        zeros = torch.zeros(group.num_agents, device=group.env.device)
         self.episodes = Episodes(zeros, zeros, zeros)
         self._group = group
         self._generator = generator
@@ -319,8 +321,9 @@ def _nothing_earlier(group: Group, state: GroupState) -> tuple[KeptUpdate, ...]:
 def _newborn(
     group: Group, num: int, generator: torch.Generator
 ) -> tuple[AgentState, MetaValueState]:
-    agents = [group.window.agent.init_state(generator) for _ in range(num)]
-    values = [group.window.meta_value.init_state(generator) for _ in range(num)]
+    window, device = group.window, group.env.device
+    agents = [window.agent.init_state(generator, device) for _ in range(num)]
+    values = [window.meta_value.init_state(generator, device) for _ in range(num)]
     return tree.stack(agents), tree.stack(values)
 
 

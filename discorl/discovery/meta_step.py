@@ -80,7 +80,8 @@ def meta_step(
     params = discovery.rule_params
     results, states, adam = [], [], list(discovery.adam)
     sums = {k: torch.zeros_like(p) for k, p in params.items()}
-    used, norms, num_agents = torch.zeros(()), torch.zeros(()), 0
+    zero = torch.zeros((), device=next(iter(params.values())).device)
+    used, norms, num_agents = zero, zero, 0
     for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
         result = live_window(group, params, discovery.groups[i], generator, imitate)
         gradient = result.meta.gradient
@@ -98,7 +99,7 @@ def meta_step(
         results.append(result)
         states.append(result.state)
 
-    counts = torch.stack([used, norms, torch.tensor(float(num_agents))])
+    counts = torch.stack([used, norms, torch.full_like(zero, num_agents)])
     reduced = total(sums | {"counts": counts})
     num_used, norm_sum, num_all = reduced.pop("counts").tolist()
     step: Params = {k: s / max(num_used, 1.0) for k, s in reduced.items()}

@@ -59,10 +59,12 @@ class MetaValue:
     """Pair each action with the reward that followed it. The reference pairs it with the one
     before; False reproduces that."""
 
-    def init_state(self, generator: torch.Generator) -> MetaValueState:
+    def init_state(
+        self, generator: torch.Generator, device: torch.device | str = "cpu"
+    ) -> MetaValueState:
         """A value function that has seen nothing."""
-        params = init_params(self.net, generator)
-        moments = RuleState(init_moments(), init_moments())
+        params = {k: p.to(device) for k, p in init_params(self.net, generator).items()}
+        moments = RuleState(init_moments(device), init_moments(device))
         return MetaValueState(params, self.optimiser.init(params), moments)
 
     def estimate(

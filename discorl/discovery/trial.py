@@ -30,7 +30,7 @@ def run_trial(
     for update in range(num_updates):
         rollout = source.training(update, agents)
         agents, _ = update_agent(group.window.agent, for_each, agents, rollout, each=tree.vmap)
-        last = means[-1] if means else torch.full((group.num_agents,), float("nan"))
+        last = means[-1] if means else torch.full_like(seen.returns, float("nan"))
         means.append(mean_since(source.episodes, seen, last))
         seen = source.episodes
     return torch.stack(means)

@@ -14,6 +14,9 @@ from discorl.envs.settings import settings_of
 from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
+MAX_CELLS = 4096
+"""Of a board: pictures of the ball in each of them are kept, 64 MB of so many."""
+
 
 class CatchSettings(NamedTuple):
     """Parameters of a task, each [B]. A small board lies in the upper left of the largest one."""
@@ -60,6 +63,10 @@ class Catch:
         draw.check_copies(num_envs)
         draw.check_range("rows", rows, 2)
         draw.check_range("columns", columns, 1)
+        if draw.int_ends(rows)[1] * draw.int_ends(columns)[1] > MAX_CELLS:
+            raise DiscorlError(
+                f"a Catch board has at most {MAX_CELLS} cells, such as 64x64, not {rows}x{columns}"
+            )
         self.num_envs = num_envs
         self.rows = draw.int_ends(rows)[1]
         self.columns = draw.int_ends(columns)[1]

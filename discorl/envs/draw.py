@@ -29,7 +29,7 @@ def check_range(name: str, bounds: Range, low: float, high: float = math.inf) ->
     """Raise unless ``bounds`` lie within ``low`` and ``high``, in order."""
     first, last = ends(bounds)
     if not low <= first <= last <= high:
-        limit = f"{low:g} or more" if high == math.inf else f"from {low:g} to {high:g}"
+        limit = f"{low:g} or more" if high == math.inf else f"from {low:g} to {high:.7g}"
         raise DiscorlError(
             f"{name} must be a number {limit}, or a range (low, high) of such, not {bounds}"
         )

@@ -74,7 +74,7 @@ class Grid:
         self._has_walls = task.walls != "none" or isinstance(task.size, tuple)
         slots = [i for i, kind in enumerate(task.objects) for _ in range(kind.max_count)]
         self._slot_type = torch.tensor(slots, device=self.device)
-        self._targets = _move_targets(self.size, num_actions).to(self.device)
+        self._targets = _move_targets(self.size, num_actions, self.device)
         self._copies = torch.arange(num_envs, device=self.device)
         # Objects that are always there, as long as the episode lasts, need no bit in the index.
         bits = [i for i, slot in enumerate(slots) if task.objects[slot].can_be_missing]
@@ -201,9 +201,9 @@ class Grid:
         return boards.unflatten(1, (-1, self.size, self.size))
 
 
-def _move_targets(size: int, num_actions: int) -> Tensor:
+def _move_targets(size: int, num_actions: int, device: torch.device) -> Tensor:
     """The cell that each move leads to from each cell; moves off the board stay. [A, C]"""
-    cell = torch.arange(size**2)
+    cell = torch.arange(size**2, device=device)
     targets = []
     for down, right in MOVES[:num_actions]:
         row, column = cell // size + down, cell % size + right

@@ -53,7 +53,7 @@ class Memory:
         """``num_actions`` is the number of cues, or more to have useless ones."""
         num_actions = num_cues if num_actions is None else num_actions
         draw.check_copies(num_envs)
-        draw.check_range("the length of a memory task", length, 1)
+        draw.check_range("the length of a memory task", length, 1, 1_000_000)
         draw.check_count("num_cues", num_cues, 2, 10_000)
         draw.check_count("num_bits", num_bits, 0, 10_000)
         if num_actions < num_cues:

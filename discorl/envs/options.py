@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from discorl.envs.suites.settings import SuiteSettings
@@ -45,3 +45,19 @@ class EnvConfig:
             raise DiscorlError(f"env: reward_scale must be a number but 0, not {self.reward_scale}")
         if self.reward_clip is not None and not 0 < self.reward_clip < math.inf:
             raise DiscorlError(f"env: reward_clip must be a number above 0, not {self.reward_clip}")
+
+
+def check_unchanged(options: EnvConfig | None, name: str) -> None:
+    """Raise if a setting is changed that does nothing for an environment of this package's own.
+
+    What a time limit does is up to training, and the options of a suite have a check of theirs.
+    """
+    defaults = EnvConfig()
+    for field in fields(EnvConfig):
+        if options is None or field.name in ("truncation", "suite"):
+            continue
+        if getattr(options, field.name) != getattr(defaults, field.name):
+            raise DiscorlError(
+                f"--{field.name.replace('_', '-')} is for environments of other packages and does "
+                f"nothing for {name}: leave it away"
+            )

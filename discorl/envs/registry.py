@@ -20,7 +20,7 @@ from discorl.envs.grid import Grid
 from discorl.envs.grid_tasks import GRID_TASKS
 from discorl.envs.mdp import MDP
 from discorl.envs.memory import Memory
-from discorl.envs.options import EnvConfig
+from discorl.envs.options import EnvConfig, check_unchanged
 from discorl.envs.umbrella import Umbrella
 from discorl.errors import DiscorlError
 
@@ -184,7 +184,9 @@ def make_env(
         from discorl.envs.suites.tensors import suite_env
 
         return suite_env(suite, name, num_envs, device, options, frame_stack)
-    return make_tensor_env(name, num_envs, device)
+    env = make_tensor_env(name, num_envs, device)
+    check_unchanged(options, f"'{name}'")
+    return env
 
 
 def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu") -> TensorEnv:

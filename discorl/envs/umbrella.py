@@ -52,7 +52,7 @@ class Umbrella:
         task_seed: int = 0,
     ) -> None:
         draw.check_copies(num_envs)
-        draw.check_range("the length of an umbrella chain", length, 1)
+        draw.check_range("the length of an umbrella chain", length, 1, 1_000_000)
         draw.check_range("noise", noise, 0)
         draw.check_count("num_bits", num_bits, 0, 10_000)
         draw.check_count("num_actions", num_actions, 2, 10_000)

@@ -55,7 +55,7 @@ def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tens
     Every layer that has ``reset_parameters`` is drawn anew; parameters of other kinds keep the
     values that their module was built with.
     """
-    seed = int(torch.randint(2**62, (), generator=generator))
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     is_structure = any(p.is_meta for p in module.parameters())
     fresh = copy.deepcopy(module)
     if is_structure:

@@ -57,6 +57,10 @@ class MLPTorso(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         if isinstance(observation, dict):
-            parts = [network_input(x.flatten(1), self.mlp) for _, x in sorted(observation.items())]
+            parts = [self._input(x) for _, x in sorted(observation.items())]
             return self.mlp(torch.cat(parts, -1))
-        return self.mlp(network_input(observation.flatten(1), self.mlp))
+        return self.mlp(self._input(observation))
+
+    def _input(self, x: Tensor) -> Tensor:
+        """[N, ...], or one number each [N], as rows."""
+        return network_input(x.flatten(1) if x.dim() > 1 else x.unsqueeze(1), self.mlp)

@@ -35,4 +35,4 @@ def signed_parabolic(x: Tensor, eps: float = SIGNED_HYPERBOLIC_EPS) -> Tensor:
 @cache
 def _reciprocal(eps: float, dtype: torch.dtype) -> float:
     """1 / eps as it comes out in ``dtype``."""
-    return float(torch.tensor(eps, dtype=dtype).reciprocal())
+    return float(torch.tensor(eps, dtype=dtype, device="cpu").reciprocal())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn
 from discorl.types import Rollout, RuleState, Values
@@ -22,6 +24,18 @@ class ValueHead:
     """The bins cover [-max_abs, max_abs], after squashing."""
     squashed: bool = True
     """Whether the head predicts the value on the signed-hyperbolic scale."""
+
+    def __post_init__(self) -> None:
+        if self.num_bins is not None and self.num_bins < 2:
+            raise DiscorlError(
+                f"a categorical value needs 2 bins or more, not {self.num_bins}: raise num_bins, "
+                "or set it to None for a scalar value"
+            )
+        if not 0 < self.max_abs < math.inf:
+            raise DiscorlError(
+                f"the bins of a value must reach to a number above 0, not {self.max_abs}: set "
+                "max_abs_value to the largest value to expect, such as 300"
+            )
 
     @property
     def size(self) -> int:

@@ -130,7 +130,7 @@ def play(
 def rewards_of(timestep: TimeStep) -> np.ndarray:
     """Rewards as the environment gave them, not as they were scaled for learning."""
     raw = timestep.raw_reward
-    rewards = (timestep.reward if raw is None else raw).double().cpu().numpy()
+    rewards = (timestep.reward if raw is None else raw).cpu().double().numpy()
     if not np.isfinite(rewards).all():
         raise DiscorlError("the environment sent rewards that are NaN or infinite")
     return rewards

@@ -180,7 +180,7 @@ def _as_tensor(name: str, x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach()
     try:
-        return torch.as_tensor(np.asarray(x))
+        return torch.as_tensor(np.asarray(x), device="cpu")
     except (TypeError, ValueError):
         raise DiscorlError(
             f"{name} is {x!r:.60}, of which no tensor can be made: numbers in an array are needed"
@@ -233,13 +233,14 @@ def _checked(result: Any) -> tuple[Any, Any, Any]:
 
 
 def _per_env(name: str, x: Any, batch: int) -> Tensor:
+    """A copy, as of observations."""
     values = _as_tensor(name, x)
     if tuple(values.shape) != (batch,):
         raise DiscorlError(
             f"step_fn returned {name} of shape {list(values.shape)}, expected [B] = [{batch}], one "
             "for each environment"
         )
-    return values.float()
+    return values.to(torch.float32, copy=True)
 
 
 def _last_of(previous: Rollout | None, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,10 @@ def noise_from(source: torch.Generator | int, device: torch.device) -> Iterator[
 
     Without this a resumed run could not repeat what an agent with dropout did.
     """
-    is_seed = isinstance(source, int)
-    seed = source if is_seed else int(torch.randint(2**62, (), generator=source))
+    if isinstance(source, int):
+        seed = source
+    else:
+        seed = int(torch.randint(2**62, (), generator=source, device=source.device))
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if is_cuda else []):
         torch.default_generator.manual_seed(seed)

@@ -40,6 +40,21 @@ class Corridor(gymnasium.Env):
         return np.array([self._place, self._time, 1], np.float32) / 10
 
 
+class OneArray(Corridor):
+    """A corridor that shows everything in the same array, also inside a Dict."""
+
+    def __init__(self, in_dict: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._array = np.zeros(3, np.float32)
+        self._in_dict = in_dict
+        if in_dict:
+            self.observation_space = spaces.Dict({"seen": self.observation_space})
+
+    def _show(self) -> Any:
+        self._array[:] = super()._show()
+        return {"seen": self._array} if self._in_dict else self._array
+
+
 class Sampler(gymnasium.Env):
     """Shows samples of any space and takes the actions of any; episodes last ``length`` steps."""
 

@@ -18,7 +18,7 @@ from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError, EnvFailure
 from tests.builders import rng
-from tests.envs.gym_examples import Corridor, Faulty, Sampler
+from tests.envs.gym_examples import Corridor, Faulty, OneArray, Sampler
 
 
 def test_cartpole_equals_gymnasium_itself() -> None:
@@ -86,6 +86,36 @@ def test_a_time_limit_ends_an_episode_and_shows_where() -> None:
     assert not torch.equal(last, seen[199].observation)
 
 
+class OneBuffer(gymnasium.vector.VectorEnv):
+    """Writes every step's rewards, 1, 2, 3 and so on, into the same array."""
+
+    num_envs = 2
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self._rewards = np.zeros(2, np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self._rewards += 1
+        never = np.zeros(2, np.bool_)
+        return np.zeros((2, 1), np.float32), self._rewards, never, never, {}
+
+
+@pytest.mark.parametrize("options", [{}, {"reward_clip": 10.0}])
+def test_rewards_are_kept_where_a_vector_environment_reuses_their_array(options: dict) -> None:
+    env = GymnasiumEnv(OneBuffer(), options=EnvConfig(**options))
+    state, _ = env.reset(rng())
+    steps = [env.step(state, torch.zeros(2), rng())[1] for _ in range(3)]
+    assert [x.reward.tolist() for x in steps] == [[1, 1], [2, 2], [3, 3]]
+    if options:
+        assert [x.raw_reward.tolist() for x in steps] == [[1, 1], [2, 2], [3, 3]]  # pyright: ignore
+
+
 # --- both ways of resetting, and none ------------------------------------------------------------
 
 
@@ -112,6 +142,22 @@ def test_resetting_in_the_same_step() -> None:
         (0, 0, 2.1, 0.0, None),
         (0, 1, 0.0, 1.0, None),
     ]
+
+
+@pytest.mark.parametrize("workers", ["sync", "async"])
+@pytest.mark.parametrize("in_dict", [False, True])
+def test_the_last_observation_is_kept_where_an_environment_reuses_its_array(
+    workers: Any, in_dict: bool
+) -> None:
+    env = GymnasiumEnv(make_vector([lambda: OneArray(in_dict, limit=2)] * 2, workers), owned=True)
+    state, now = env.reset(rng())
+    for _ in range(2):
+        state, now = env.step(state, torch.ones(2, dtype=torch.long), rng())
+    env.close()
+    shown: tuple[Any, ...] = (now.final_observation, now.observation)
+    final, first = (x["seen"] if in_dict else x for x in shown)
+    assert (10 * final[0]).round().tolist() == [2, 2, 1]
+    assert (10 * first[0]).round().tolist() == [0, 0, 1]
 
 
 def test_resetting_in_the_next_step() -> None:
@@ -215,6 +261,24 @@ def test_rewards_are_scaled_and_clipped_but_not_forgotten() -> None:
         assert now.raw_reward is not None
         rows.append((round(now.raw_reward.item(), 3), round(now.reward.item(), 3)))
     assert rows == [(1.1, -0.55), (2.1, -1.0), (3.1, -1.0)]
+
+
+@pytest.mark.parametrize("board, expected", [("glyphs", ["other"]), ("map", ["blstats", "other"])])
+def test_where_the_player_of_nethack_is_stays_as_it_is(board: str, expected: list[str]) -> None:
+    space = spaces.Dict(
+        {
+            board: spaces.Box(0, 5976, (21, 79), np.int16),
+            "blstats": spaces.Box(0, 78, (27,), np.int64),
+            "other": spaces.Box(0, 78, (27,), np.int64),
+        }
+    )
+    options = EnvConfig(normalize_observations=True)
+    env = GymnasiumEnv(make_vector([lambda: Sampler(space)] * 2), options=options)
+    _, first = env.reset(rng())
+    assert sorted({key.split(".")[0] for key in env.state_dict()}) == expected
+    seen: Any = first.observation
+    assert bool((seen["blstats"] > 10).any()) == ("blstats" not in expected)
+    assert bool((seen["other"] <= 10).all())
 
 
 def test_normalised_observations() -> None:

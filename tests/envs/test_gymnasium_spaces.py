@@ -188,6 +188,19 @@ def test_numbers_of_actions() -> None:
     assert whole.translate(np.arange(whole.num_actions)).ravel().tolist() == [0, 1, 2]
 
 
+def test_whole_numbers_are_all_actions_while_they_are_few() -> None:
+    one = action_map(spaces.Box(0, 17, (), np.int32), "it", 5)
+    assert one.translate(np.arange(one.num_actions)).tolist() == list(range(18))
+    bytes_ = action_map(spaces.Box(250, 255, (1,), np.uint8), "it", 5)
+    assert bytes_.translate(np.arange(bytes_.num_actions)).ravel().tolist() == [*range(250, 256)]
+    full = action_map(spaces.Box(0, 31, (2,), np.int64), "it", 5)
+    assert full.num_actions == MAX_ACTIONS
+    many = action_map(spaces.Box(-16, 16, (2,), np.int64), "it", 3)
+    first = [[-16, -16], [-16, 0], [-16, 16], [0, -16]]
+    assert many.num_actions == 9
+    assert many.translate(np.arange(4)).tolist() == first
+
+
 @pytest.mark.parametrize(
     "space",
     [
@@ -196,6 +209,7 @@ def test_numbers_of_actions() -> None:
         spaces.MultiDiscrete(np.array([[2, 1], [2, 2]])),
         spaces.MultiBinary(3),
         spaces.Box(-2, 3, (2, 1), np.float64),
+        spaces.Box(-3, 3, (1,), np.int8),
     ],
     ids=str,
 )

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
 from discorl.envs.catch import Catch
 from discorl.envs.grid_tasks import GRID_TASKS
+from discorl.envs.gymnasium import as_env
+from discorl.envs.options import EnvConfig
 from discorl.envs.registry import KNOWN, TASKS, make_env, make_tensor_env
 from discorl.errors import DiscorlError
 from tests.builders import rng
@@ -47,6 +51,8 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
         ("deep-sea:x", "use deep-sea:SIZE, deep-sea"),
         ("deep-sea:1", "size of a deep sea must be a number from 2 to 100"),
         ("memory:0", "length of a memory task must be"),
+        ("memory:99999999999999999999", "memory task must be a number from 1 to 1000000"),
+        ("umbrella:99999999999999999999", "umbrella chain must be a number from 1 to 1000000"),
         ("chain:0", "delay of a chain must be"),
         ("chain:5:loud", "use chain, chain:DELAY"),
         ("umbrella:0", "length of an umbrella chain must be"),
@@ -59,6 +65,8 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
         ("grid:huge", "use grid:dense, grid:sparse"),
         ("grid:dense:6", "4, 5 or 9 moves, not 6"),
         ("catch:1x3", "needs 2 rows"),
+        ("catch:1000x1000", "at most 4096 cells, such as 64x64, not 1000x1000"),
+        ("catch:1000000000x1000000000", "at most 4096 cells"),
         ("catch@", "no environment is called 'catch@'"),
         ("catch@x", "no environment is called 'catch@x'"),
         ("catch@1@2", "no environment is called"),
@@ -68,6 +76,35 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
 def test_wrong_names_and_sizes(name: str, message: str) -> None:
     with pytest.raises(DiscorlError, match=message):
         make_env(name, 1)
+
+
+CHANGED: dict[str, Any] = {
+    "workers": "async",
+    "autoreset": "next-step",
+    "action_bins": 7,
+    "normalize_observations": True,
+    "image_layout": "channels-last",
+    "reward_scale": 0.1,
+    "reward_clip": 1.0,
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_settings_that_would_do_nothing_are_refused(name: str) -> None:
+    options = EnvConfig(**{name: CHANGED[name]})
+    flag = f"^--{name.replace('_', '-')} .* does nothing for '?catch'?.*: leave it away$"
+    with pytest.raises(DiscorlError, match=flag):
+        make_env("catch", 1, options=options)
+    with pytest.raises(DiscorlError, match=flag):
+        as_env(Catch(1), 1, options=options, name="catch")
+
+
+def test_settings_that_mean_something_everywhere_are_not_refused() -> None:
+    options = EnvConfig(truncation="terminate")
+    others = {"truncation", "suite"}
+    assert {field.name for field in fields(EnvConfig)} == CHANGED.keys() | others
+    assert make_env("catch", 1, options=options).num_envs == 1
+    assert as_env(Catch(1), 1, options=options).num_envs == 1
 
 
 def test_the_list() -> None:

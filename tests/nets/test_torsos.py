@@ -70,6 +70,11 @@ def stacked_screens(batch: int, num_screens: int = 3) -> dict[str, Tensor]:
 
 TORSOS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "mlp": (lambda: MLPTorso(12, (8, 5)), pixels(2, 3, 4)),
+    "mlp of a number": (lambda: MLPTorso(1, (8, 5)), torch.randn(2)),
+    "mlp of several": (
+        lambda: MLPTorso(4, (8, 5)),
+        {"one": pixels(2), "three": torch.randn(2, 3)},
+    ),
     "conv": (lambda: ConvTorso((3, 7, 7), (2, 3), 5), pixels(2, 3, 7, 7)),
     "conv of a large image": (lambda: ConvTorso((1, 40, 33), (2, 3), 5), pixels(2, 1, 40, 33)),
     "conv of a board": (lambda: ConvTorso((4, 5), (2, 3), 5), torch.ones(2, 4, 5)),

@@ -69,6 +69,11 @@ def test_a_few_updates(task: str, env: dict[str, Any], tmp_path: Path) -> None:
 SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "image": (spaces.Box(0, 255, (8, 9, 3), np.uint8), spaces.Discrete(3, start=4)),
     "discrete": (spaces.Discrete(5), spaces.MultiDiscrete([2, 3])),
+    "number": (spaces.Box(-1, 1, (), np.float32), spaces.Box(0, 6, (1,), np.int32)),
+    "numbers": (
+        spaces.Dict({"speed": spaces.Box(-1, 1, (), np.float64), "rest": BOX}),
+        spaces.Discrete(2),
+    ),
     "binary": (spaces.MultiBinary([2, 2]), spaces.MultiBinary(2)),
     "nested": (
         spaces.Dict(

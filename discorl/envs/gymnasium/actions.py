@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,16 +48,18 @@ def action_map(space: gymnasium.Space, who: str, bins: int) -> ActionMap:
 
 
 def _binned(space: spaces.Box, who: str, bins: int) -> list[np.ndarray]:
+    """Values of each dimension: all whole numbers where they are few enough, else ``bins``."""
     if not space.is_bounded():
         raise DiscorlError(
             f"{who} has continuous actions without bounds, so there is nothing to divide into "
             "bins: wrap it with gymnasium.wrappers.RescaleAction or TransformAction"
         )
-    bounds = zip(space.low.ravel(), space.high.ravel(), strict=True)
+    bounds = list(zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True))
+    is_whole = np.issubdtype(space.dtype, np.integer)
+    if is_whole and math.prod(high - low + 1 for low, high in bounds) <= MAX_ACTIONS:
+        return [np.arange(low, high + 1) for low, high in bounds]
     values = [np.linspace(low, high, bins) for low, high in bounds]
-    if np.issubdtype(space.dtype, np.integer):
-        values = [np.unique(v.round()) for v in values]
-    return values
+    return [np.unique(v.round()) for v in values] if is_whole else values
 
 
 def _fewer_bins(space: spaces.Box) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
-from discorl.envs.gymnasium.spaces import observation_leaves
+from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
 from discorl.envs.gymnasium.vector import close_vector, dead_worker, one_line
 from discorl.envs.options import EnvConfig
 from discorl.errors import DiscorlError, EnvFailure
@@ -59,9 +59,8 @@ class GymnasiumEnv:
             observation_dtype=single.dtype if single else torch.float32,
             observations=None if single else specs,
         )
-        vectors = {leaf.name: leaf.shape[0] for leaf in self._leaves if leaf.is_vector}
         wanted = self._options.normalize_observations
-        self.normaliser = ObservationNormaliser(vectors if wanted else {})
+        self.normaliser = ObservationNormaliser(_vectors(self._leaves) if wanted else {})
         self._warned = False
 
     def reset(self, generator: torch.Generator) -> tuple[np.ndarray | None, TimeStep]:
@@ -98,11 +97,11 @@ class GymnasiumEnv:
             observation = self._observation(self._arrays(shown, self.num_envs))
 
         starts = ended if state is None else ended | state
-        raw = torch.as_tensor(np.asarray(reward), dtype=torch.float32).to(self.device)
+        raw = self._tensor(np.asarray(reward, np.float32))
         timestep = TimeStep(
             observation,
             self._learnt_from(raw),
-            self._tensor(1.0 - starts).float(),
+            self._tensor(~starts).float(),
             is_dead=None if state is None else self._tensor(ended),
             truncated=self._tensor(truncated) if truncated.any() else None,
             final_observation=final,
@@ -193,7 +192,18 @@ class GymnasiumEnv:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         """A copy: the environment may write its next step into the same array."""
-        return torch.tensor(array).to(self.device)
+        return torch.tensor(array, device=self.device)
+
+
+def _vectors(leaves: list[Leaf]) -> dict[str, int]:
+    """Names and sizes of what can be normalised.
+
+    NetHack's ``blstats`` say where on its ``glyphs`` the player is: they are read as they are.
+    """
+    vectors = {leaf.name: leaf.shape[0] for leaf in leaves if leaf.is_vector}
+    if any(leaf.name == "glyphs" for leaf in leaves):
+        vectors.pop("blstats", None)
+    return vectors
 
 
 def _batch_of_one(observation: Any) -> Any:

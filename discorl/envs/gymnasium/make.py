@@ -16,7 +16,7 @@ from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.env import GymnasiumEnv
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.vector import Factory, make_vector, one_line
-from discorl.envs.options import EnvConfig
+from discorl.envs.options import EnvConfig, check_unchanged
 from discorl.errors import DiscorlError
 
 AUTORESET = {"same-step": AutoresetMode.SAME_STEP, "next-step": AutoresetMode.NEXT_STEP}
@@ -73,6 +73,7 @@ def as_env(
             "such as env=lambda: MyEnv(), or a gymnasium.vector.VectorEnv"
         )
     if all(hasattr(source, a) for a in ("spec", "num_envs", "reset", "step")):
+        check_unchanged(options, f"{name}, which is of discorl's own kind")
         return source
     if callable(source):
         factory: Any = source

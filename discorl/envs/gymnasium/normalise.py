@@ -62,7 +62,8 @@ class ObservationNormaliser:
         for name, moments in self._moments.items():
             for field in _FIELDS:
                 key = f"{name or 'observation'}.{field}"
-                out[key] = torch.as_tensor(getattr(moments, field), dtype=torch.float64).clone()
+                value = getattr(moments, field)
+                out[key] = torch.tensor(value, dtype=torch.float64, device="cpu")
         return out
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

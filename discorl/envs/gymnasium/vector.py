@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, NoReturn
 
@@ -83,6 +84,8 @@ class _Guard(gymnasium.Wrapper):
                 f"{self._who} sent rewards that are NaN or infinite ({reward}); fix the "
                 "environment, or wrap it with gymnasium.wrappers.TransformReward"
             )
+        if terminated or truncated:  # a reset may write over it before it is shown
+            observation = deepcopy(observation)
         return observation, reward, terminated, truncated, info
 
     def _check(self, observation: Any) -> None:

@@ -48,6 +48,8 @@ class Suite:
     """Its ``make`` has the option ``stack``."""
     is_threaded: bool = False
     """Its copies play in threads of C++, and need no processes."""
+    autoreset: str = ""
+    """How those reset themselves; '' where both ways are possible."""
 
     @property
     def hint(self) -> str:
@@ -69,9 +71,19 @@ class Suite:
         options: Mapping[str, object] | None = None,
         *,
         processes: bool = False,
+        next_step: bool = False,
     ) -> VectorEnv:
-        """Copies of ``task``, prefix included; with ``processes``, each in one if that helps."""
+        """Copies of ``task``, prefix included; with ``processes``, each in one if that helps.
+
+        With ``next_step`` a step is spent on resetting; some suites always do that.
+        """
         given = dict(options or {})
+        if next_step and self.autoreset == "same-step":
+            raise DiscorlError(
+                f"{self.title} resets in the step that ends an episode: leave --autoreset away"
+            )
+        if next_step and not self.autoreset:
+            given.setdefault("next_step", True)
         if processes and not self.is_threaded:
             given.setdefault("processes", True)
         return self.load().make(task.partition(":")[2], num_envs, given)
@@ -89,6 +101,7 @@ SUITES = (
         extra="atari",
         package="ale_py",
         is_threaded=True,
+        autoreset="same-step",
     ),
     Suite(
         "minatar",
@@ -121,6 +134,7 @@ SUITES = (
         extra="procgen",
         package="envpool",
         is_threaded=True,
+        autoreset="next-step",
         note=" and, on Debian, apt-get install libqt5gui5 libqt5core5a",
     ),
     Suite(

@@ -29,6 +29,8 @@ class CrafterOptions(CrafterSettings):
     """Frames in an observation, oldest first."""
     processes: bool = False
     """A process for each environment."""
+    next_step: bool = False
+    """Spend a step on resetting, after the one that ends an episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +85,7 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
         raise DiscorlError(f"Crafter has no task '{name}': write crafter alone")
     chosen = opts.read(CrafterOptions, options, "Crafter")
     opts.at_least(1, num_envs=num_envs)
-    envs = vectorise([partial(CrafterEnv, chosen)] * num_envs, chosen.processes)
+    envs = vectorise([partial(CrafterEnv, chosen)] * num_envs, chosen.processes, chosen.next_step)
     envs = stack_frames(envs, chosen.stack, channel_axis=2)
     envs.metadata = {**envs.metadata, "image_layout": "channels-last"}
     return envs

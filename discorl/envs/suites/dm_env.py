@@ -30,6 +30,8 @@ class DmEnvOptions:
 
     processes: bool = False
     """A process for each environment."""
+    next_step: bool = False
+    """Spend a step on resetting, after the one that ends an episode."""
 
 
 class DmEnv(gymnasium.Env):
@@ -81,7 +83,7 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
     """Copies of what ``MODULE:FUNCTION`` makes when it is called with a seed, or None."""
     load(PACKAGE, EXTRA, "a dm_env environment")
     chosen = read(DmEnvOptions, options, "dm_env")
-    return from_dm_env(_function(name), num_envs, chosen.processes)
+    return from_dm_env(_function(name), num_envs, chosen.processes, chosen.next_step)
 
 
 def _function(name: str) -> Callable[[int | None], Any]:
@@ -107,11 +109,12 @@ def from_dm_env(
     build: Callable[[int | None], Any] | Sequence[Callable[[int | None], Any]],
     num_envs: int = 1,
     processes: bool = False,
+    next_step: bool = False,
 ) -> VectorEnv:
     """``num_envs`` copies of what ``build(seed)`` makes; or one per builder of a sequence."""
     at_least(1, num_envs=num_envs)
     builders = [build] * num_envs if callable(build) else list(build)
-    return vectorise([partial(DmEnv, each) for each in builders], processes)
+    return vectorise([partial(DmEnv, each) for each in builders], processes, next_step)
 
 
 def _space(spec: Any, specs: Any) -> gymnasium.Space:

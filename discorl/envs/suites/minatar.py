@@ -26,6 +26,8 @@ class MinAtarOptions(MinAtarSettings):
 
     processes: bool = False
     """A process for each environment."""
+    next_step: bool = False
+    """Spend a step on resetting, after the one that ends an episode."""
 
 
 class MinAtarEnv(gymnasium.Env):
@@ -80,6 +82,6 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
     chosen = opts.read(MinAtarOptions, options, "MinAtar")
     opts.at_least(1, num_envs=num_envs)
     maker = partial(MinAtarEnv, choose(name, names(), "MinAtar game"), chosen)
-    envs = vectorise([maker] * num_envs, chosen.processes)
+    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
     envs.metadata = {**envs.metadata, "image_layout": "channels-last"}
     return envs

@@ -27,6 +27,8 @@ class MiniGridOptions(MiniGridSettings):
 
     processes: bool = False
     """A process for each environment."""
+    next_step: bool = False
+    """Spend a step on resetting, after the one that ends an episode."""
 
 
 class OneHotGrid(gymnasium.ObservationWrapper):
@@ -73,7 +75,8 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
     opts.at_least(1, num_envs=num_envs)
     name = choose(name.removeprefix("MiniGrid-").removesuffix("-v0"), names(), "MiniGrid task")
     env_id = f"MiniGrid-{name}" if name.endswith("-v1") else f"MiniGrid-{name}-v0"
-    envs = vectorise([partial(_make_one, env_id, chosen)] * num_envs, chosen.processes)
+    maker = partial(_make_one, env_id, chosen)
+    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
     envs.metadata = {**envs.metadata, "image_layout": "channels-last"}
     return envs
 

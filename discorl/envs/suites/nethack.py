@@ -39,6 +39,8 @@ class NetHackOptions(NetHackSettings):
     """Frames in an observation, oldest first."""
     processes: bool = False
     """A process for each environment."""
+    next_step: bool = False
+    """Spend a step on resetting, after the one that ends an episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +96,8 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
     for key in chosen.keys.split(","):
         if key not in known:
             raise DiscorlError(f"NetHack shows no '{key}': use {', '.join(sorted(known))}")
-    envs = vectorise([partial(_make_one, task, chosen)] * num_envs, chosen.processes)
+    maker = partial(_make_one, task, chosen)
+    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
     envs = stack_frames(envs, chosen.stack)
     envs.metadata = {**envs.metadata, "image_layout": "channels-first"}
     return envs

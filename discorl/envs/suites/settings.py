@@ -12,6 +12,9 @@ from typing import Literal, TypeAlias
 from discorl.envs.suites.options import at_least
 from discorl.errors import DiscorlError
 
+MAX_MINUTES = 500_000
+"""Of an Atari episode: its frames are counted in 32 bits."""
+
 
 @dataclass(frozen=True)
 class AtariSettings:
@@ -48,8 +51,10 @@ class AtariSettings:
         at_least(1, image_size=self.image_size, frame_skip=self.frame_skip)
         at_least(0, noops=self.noops, threads=self.threads)
         _check_probability(self.sticky)
-        if self.max_minutes <= 0:
-            raise DiscorlError(f"max_minutes must be above 0, not {self.max_minutes}")
+        if not 0 < self.max_minutes <= MAX_MINUTES:
+            raise DiscorlError(
+                f"max_minutes must be above 0 and at most {MAX_MINUTES}, not {self.max_minutes}"
+            )
 
 
 @dataclass(frozen=True)

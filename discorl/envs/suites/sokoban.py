@@ -32,6 +32,8 @@ class SokobanOptions(SokobanSettings):
     """Boards in an observation, oldest first."""
     processes: bool = False
     """A process for each environment."""
+    next_step: bool = False
+    """Spend a step on resetting, after the one that ends an episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +116,7 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
     opts.at_least(1, num_envs=num_envs)
     levels = read_levels(Path(name).expanduser() if name else LEVELS)
     maker = partial(Sokoban, levels, chosen.max_steps)
-    envs = vectorise([maker] * num_envs, chosen.processes)
+    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
     envs = stack_frames(envs, chosen.stack, channel_axis=0)
     envs.metadata = {**envs.metadata, "image_layout": "channels-first"}
     return envs

@@ -32,7 +32,7 @@ def read_levels(path: Path) -> list[Level]:
     files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     if not path.exists():
         raise DiscorlError(f"there is no file or folder of Sokoban levels at {path}")
-    levels = [level for file in files for level in parse_levels(file.read_text(), str(file))]
+    levels = [level for file in files for level in parse_levels(_read(file), str(file))]
     if not levels:
         raise DiscorlError(f"{path} holds no Sokoban levels: they are .txt in Boxoban's format")
     shapes = {level.walls.shape for level in levels}
@@ -40,6 +40,17 @@ def read_levels(path: Path) -> list[Level]:
         sizes = ", ".join(f"{h}x{w}" for h, w in sorted(shapes))
         raise DiscorlError(f"the Sokoban levels of {path} differ in size ({sizes}): sort them")
     return levels
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DiscorlError(
+            f"{file} is no text in UTF-8: Sokoban levels are .txt in Boxoban's format"
+        ) from None
+    except OSError as e:
+        raise DiscorlError(f"the Sokoban levels of {file} cannot be read: {e.strerror}") from None
 
 
 def parse_levels(text: str, source: str) -> list[Level]:

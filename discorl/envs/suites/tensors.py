@@ -24,7 +24,13 @@ def suite_env(
     given = asdict(options.suite) if options.suite else {}
     if frame_stack and suite.stacks_frames:
         given["stack"] = frame_stack
-    envs = suite.make(task, num_envs, given, processes=options.workers == "async")
+    envs = suite.make(
+        task,
+        num_envs,
+        given,
+        processes=options.workers == "async",
+        next_step=options.autoreset == "next-step",
+    )
     layout = envs.metadata.get("image_layout", options.image_layout)
     options = replace(options, image_layout=layout)
     return GymnasiumEnv(envs, device, name=f"'{task}'", options=options, owned=True)

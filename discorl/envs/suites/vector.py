@@ -13,9 +13,12 @@ from gymnasium.vector.utils import batch_space
 from discorl.envs.gymnasium.vector import make_vector
 
 
-def vectorise(makers: Sequence[Callable[[], gymnasium.Env]], processes: bool) -> VectorEnv:
-    """One environment per maker, reset in the step that ends an episode."""
-    return make_vector(makers, "async" if processes else "sync", copy=True)
+def vectorise(
+    makers: Sequence[Callable[[], gymnasium.Env]], processes: bool, next_step: bool = False
+) -> VectorEnv:
+    """One environment per maker, reset in the step that ends an episode, or in the next."""
+    mode = AutoresetMode.NEXT_STEP if next_step else AutoresetMode.SAME_STEP
+    return make_vector(makers, "async" if processes else "sync", mode, copy=True)
 
 
 def stack_frames(envs: VectorEnv, num_frames: int, channel_axis: int = 0) -> VectorEnv:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -97,6 +99,8 @@ def test_other_vectors_keep_their_metadata() -> None:
         ("ale:Pong", {"sticky": 1.5}, "sticky is a probability"),
         ("ale:Pong", {"stack": 0}, "stack must be at least 1"),
         ("ale:Pong", {"max_minutes": 0.0}, "max_minutes must be above 0"),
+        ("ale:Pong", {"max_minutes": math.inf}, "above 0 and at most 500000, not inf"),
+        ("ale:Pong", {"max_minutes": math.nan}, "above 0 and at most 500000, not nan"),
     ],
 )
 def test_bad_input(task: str, options: dict[str, object], said: str) -> None:

@@ -138,3 +138,15 @@ def test_bad_levels(tmp_path: Path, text: str, said: str) -> None:
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="there is no file or folder"):
         sokoban.make(str(tmp_path / "none"), 1, {})
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "levels.txt").write_bytes(b"\xff\xfe#\x00")
+    with pytest.raises(DiscorlError, match=r"levels\.txt is no text in UTF-8"):
+        sokoban.make(str(tmp_path), 1, {})
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "levels.txt").mkdir()
+    with pytest.raises(DiscorlError, match=r"levels\.txt cannot be read: "):
+        sokoban.make(str(tmp_path), 1, {})

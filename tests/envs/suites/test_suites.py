@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from gymnasium.vector import AsyncVectorEnv
 
 from discorl.cli import main
 from discorl.envs import suites
+from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env
 from discorl.envs.suites import packages
 from discorl.envs.suites.packages import choose
+from discorl.envs.suites.settings import SokobanSettings
 from discorl.errors import DiscorlError
+from tests.builders import rng
 from tests.envs.suites.streams import needs, play, same
 
 
@@ -151,6 +155,35 @@ def test_processes() -> None:
 def test_only_threaded_suites_know_no_processes(suite: suites.Suite) -> None:
     (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
     assert ("processes" in options.__dataclass_fields__) != suite.is_threaded
+
+
+@pytest.mark.parametrize("workers", ["sync", "async"])
+@pytest.mark.parametrize("frames", [1, 2])
+def test_resetting_in_the_next_step(workers: Any, frames: int) -> None:
+    """The game is the same but for a dead step after each end."""
+    settings = SokobanSettings(max_steps=3)
+    options = EnvConfig(suite=settings, autoreset="next-step", workers=workers)
+    env = make_env("sokoban", 2, options=options, frame_stack=frames)
+    state, now = env.reset(rng())
+    dead, discounts, rewarded = [], [], []
+    for _ in range(8):
+        state, now = env.step(state, torch.zeros(2, dtype=torch.long), rng())
+        dead.append(bool(now.is_dead[0]))  # pyright: ignore[reportOptionalSubscript]
+        discounts.append(now.discount[0].item())
+        rewarded.append(now.reward[0].item() != 0)
+    env.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert dead == [False, False, True, False] * 2
+    assert discounts == [1, 1, 0, 0] * 2
+    assert rewarded == [True, True, True, False] * 2
+
+
+@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
+def test_suites_reset_as_they_are_told_or_say_that_they_cannot(suite: suites.Suite) -> None:
+    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
+    assert ("next_step" in options.__dataclass_fields__) == (not suite.autoreset)
+    if suite.autoreset == "same-step":
+        with pytest.raises(DiscorlError, match=r"resets in the step that ends.*leave --autoreset"):
+            make_env(f"{suite.prefix}:Pong", 1, options=EnvConfig(autoreset="next-step"))
 
 
 def test_choose() -> None:
