@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--task", default="catch")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--num-envs", type=int, default=16, help="the same for all rules")
     parser.add_argument("--batch-size", type=int, help="instead of the presets'")
     parser.add_argument("--out", type=Path, default=Path("runs/comparison"))
     args = parser.parse_args()
@@ -40,6 +41,7 @@ def main() -> None:
                 preset,
                 seed=seed,
                 steps=args.steps,
+                num_envs=args.num_envs,
                 batch_size=args.batch_size or preset.batch_size,
                 out=args.out / f"rule-{number}-seed-{seed}",
                 progress="lines",
