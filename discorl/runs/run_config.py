@@ -51,11 +51,17 @@ def read_settings(folder: Path, cls: type[T]) -> T:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DiscorlError(f"{path.parent} is not a run: it has no config.json") from None
     except (OSError, ValueError) as e:
         raise DiscorlError(f"cannot read {path}: {e}") from None
+    if not isinstance(content, dict):
+        raise DiscorlError(
+            f"{path} is not the configuration of a run: it holds {content!r:.40}, not settings by "
+            "name; put its own back, or start a new run"
+        )
+    return content
 
 
 def read_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
