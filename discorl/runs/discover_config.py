@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +35,7 @@ class GroupConfig:
             )
         if match[3]:
             widths = tuple(int(n) for n in match[3].split("x"))
-            net = NetConfig(widths, net.action_lstm, net.head_hidden)
+            net = replace(net, torso=widths)
         return cls(match[1], int(match[2] or 1), net)
 
 
@@ -234,10 +234,12 @@ class DiscoverConfig:
         return WARM_START if self.init == "random" else 0
 
     def __post_init__(self) -> None:
-        if self.net.core_lstm or self.net.torso_kind not in ("auto", "mlp"):
+        net = self.net
+        is_conv = net.torso_kind not in ("auto", "mlp") or net.channels
+        if net.core_lstm or is_conv or net.dense != NetConfig.dense:
             raise DiscorlError(
-                "net: agents of a population are MLPs without a memory; leave --net.core-lstm and "
-                "--net.torso-kind as they are"
+                "net: agents of a population are MLPs without a memory; leave --net.core-lstm, "
+                "--net.torso-kind, --net.channels and --net.dense as they are"
             )
         if not self.tasks:
             raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")

@@ -12,7 +12,8 @@ from discorl.config import ActorCriticConfig, DiscoConfig
 from discorl.discover_presets import PRESETS
 from discorl.errors import DiscorlError
 from discorl.runs.discover import discover, resume_discovery
-from tests.discovery.population import tiny_config
+from tests.builders import rng
+from tests.discovery.population import tiny_config, tiny_groups
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -89,3 +90,25 @@ def test_folders_without_a_discovery(text: str | None, message: str, tmp_path: P
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(DiscorlError, match=message):
         resume_discovery(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "net", [{"core_lstm": 8}, {"torso_kind": "conv"}, {"channels": (4,)}, {"dense": 64}], ids=str
+)
+def test_networks_that_a_population_cannot_have(net: dict[str, Any]) -> None:
+    config = tiny_config()
+    (name,) = net
+    with pytest.raises(DiscorlError, match=f"--net.{name.replace('_', '-')}"):
+        replace(config, net=replace(config.net, **net))
+
+
+@pytest.mark.parametrize("zero_values", [False, True])
+def test_the_network_is_the_one_asked_for(zero_values: bool) -> None:
+    """Of a group with a torso of its own, too."""
+    config = changed(tiny_config(), "net.zero_values", zero_values)
+    groups, _ = tiny_groups(replace(config, tasks=("catch:4x4*2", "catch:4x4*2/9x7")))
+    for group, torso in zip(groups, [(8,), (9, 7)], strict=True):
+        params = group.window.agent.init_state(rng()).params
+        assert ("torso.mlp.layers.1.weight" in params) == (len(torso) == 2)
+        assert params["torso.mlp.layers.0.weight"].shape[0] == torso[0]
+        assert bool((params["action_model.heads.q.layers.1.weight"] == 0).all()) == zero_values
