@@ -25,7 +25,7 @@ from discorl.runs.discover_checkpoint import DiscoveryCheckpoints
 from discorl.runs.discover_config import DiscoverConfig, GroupConfig
 from discorl.runs.discover_curve import plot_discovery
 from discorl.runs.discover_setup import make_group, meta_optimiser, starting_rule
-from discorl.runs.discover_stats import PopulationStats
+from discorl.runs.discover_stats import PopulationStats, metric_names
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import new_run_folder, write_json
 from discorl.runs.interrupt import StopRequest
@@ -83,7 +83,7 @@ class DiscoverRun:
 
     def evaluate(self, params: Params) -> dict[str, float]:
         """Mean return of fresh agents on each held-out task, over the last fifth of a trial."""
-        scores = {}
+        scores, names = {}, metric_names(self.config.held_out)
         for i, text in enumerate(self.config.held_out):
             if i % self.ranks.size != self.ranks.rank:
                 continue
@@ -91,7 +91,7 @@ class DiscoverRun:
             group = self._group(dataclasses.replace(given, num_agents=self.config.eval_agents))
             rng = self._generator(1_000 + i)  # the same agents and tasks each time
             curve = run_trial(group, params, self.config.eval_updates, rng)
-            scores[f"held_out/{given.task}"] = float(curve[-max(1, len(curve) // 5) :].nanmean())
+            scores[f"held_out/{names[i]}"] = float(curve[-max(1, len(curve) // 5) :].nanmean())
         return distributed.merge(scores)
 
     def save(self, params: Params, step: int, path: Path) -> None:
