@@ -138,14 +138,16 @@ def discover(config: DiscoverConfig, console: Console | None = None) -> Discover
     ranks = distributed.start(config.device)
     try:
         run = _set_up(config, ranks)
+        settings = dataclasses.asdict(config) | {"kind": "discover", "discorl": __version__}
+        settings |= {"torch": torch.__version__}
         if ranks.restarts and config.out and (config.out / "config.json").exists():
-            return _discover(run, config.out, console, resumed=True)
+            return _discover(run, config.out, settings, console, resumed=True)
         folder = Path(
             distributed.broadcast(
                 str(new_run_folder(config.out, "discover")) if ranks.is_first else None
             )
         )
-        return _discover(run, folder, console, resumed=False)
+        return _discover(run, folder, settings, console, resumed=False)
     finally:
         distributed.stop()
 
@@ -155,12 +157,14 @@ def resume_discovery(
 ) -> DiscoverResult:
     """Go on with a run from its last checkpoint, as if it had never stopped.
 
-    ``changes`` may be ``steps`` and ``progress``. The number of processes may be another.
+    ``changes`` may be ``steps`` and ``progress``; the folder remembers them. The number of
+    processes may be another.
     """
-    config = dataclasses.replace(read_settings(folder, DiscoverConfig), **changes)
+    config, begun = read_settings(folder, DiscoverConfig)
+    config = dataclasses.replace(config, **changes)
     ranks = distributed.start(config.device)
     try:
-        return _discover(_set_up(config, ranks), folder, console, resumed=True)
+        return _discover(_set_up(config, ranks), folder, begun | changes, console, resumed=True)
     finally:
         distributed.stop()
 
@@ -173,7 +177,11 @@ def _set_up(config: DiscoverConfig, ranks: Ranks) -> DiscoverRun:
 
 
 def _discover(
-    run: DiscoverRun, folder: Path, console: Console | None, resumed: bool
+    run: DiscoverRun,
+    folder: Path,
+    settings: dict[str, Any],
+    console: Console | None,
+    resumed: bool,
 ) -> DiscoverResult:
     """Take the folder, and the last checkpoint if there is one; then step."""
     config, ranks = run.config, run.ranks
@@ -184,12 +192,15 @@ def _discover(
         state = DiscoverState(run.begin(), PopulationStats(config.tasks))
         if resumed:
             checkpoints.restore(run, state)
+            if state.step > config.steps:
+                raise DiscorlError(
+                    f"{folder} is at meta-step {state.step} already; give --steps of at least that"
+                )
             console.print(f"Going on with {folder} after meta-step {state.step}", highlight=False)
         else:
             console.print(f"Discovering on {ranks.device}, into {folder}", highlight=False)
-            if ranks.is_first:
-                content = dataclasses.asdict(config) | {"kind": "discover", "discorl": __version__}
-                write_json(folder / "config.json", content | {"torch": torch.__version__})
+        if ranks.is_first:
+            write_json(folder / "config.json", settings)
         return _step_to_the_end(run, state, checkpoints, folder, console)
 
 

@@ -40,11 +40,12 @@ def resolved(
     }
 
 
-def read_settings(folder: Path, cls: type[T]) -> T:
-    """The configuration of a run as ``cls``."""
+def read_settings(folder: Path, cls: type[T]) -> tuple[T, dict[str, Any]]:
+    """The configuration of a run as ``cls``, and the whole of its config.json."""
     path = folder / "config.json"
+    content = _content(path)
     try:
-        return _build(cls, _content(path))
+        return _build(cls, content), content
     except (KeyError, TypeError, StopIteration) as e:
         raise DiscorlError(f"{path} is not the configuration of such a run ({e!r})") from None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from discorl.cli import main
 from discorl.errors import DiscorlError
+from discorl.runs import discover as module
 from discorl.runs.discover import discover, resume_discovery
 from discorl.runs.files import held
 from tests.discovery.population import tiny_config
@@ -15,6 +18,22 @@ from tests.discovery.population import tiny_config
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def settings_in(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text())
+
+
+def die_after(patch: pytest.MonkeyPatch, num_steps: int) -> None:
+    """The next run crashes in the middle of a meta-step."""
+    honest, count = module.meta_step, iter(range(num_steps))
+
+    def step(*args: Any) -> Any:
+        if next(count, None) is None:
+            raise MemoryError("the end")
+        return honest(*args)
+
+    patch.setattr(module, "meta_step", step)
 
 
 @pytest.mark.parametrize(
@@ -40,3 +59,35 @@ def test_two_processes_do_not_discover_into_one_folder(tmp_path: Path) -> None:
         resume_discovery(folder, steps=2)
     assert contents(folder) == before
     assert resume_discovery(folder, steps=2).metrics[-1]["step"] == 2
+
+
+def test_more_steps_are_remembered(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    discover(tiny_config(steps=1, out=folder))
+    begun = settings_in(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        die_after(patch, 1)
+        with pytest.raises(MemoryError):
+            resume_discovery(folder, steps=3)
+    assert settings_in(folder) == begun | {"steps": 3}
+    result = resume_discovery(folder)
+    assert (result.metrics[-1]["step"], result.interrupted) == (3, False)
+
+
+def test_fewer_steps_than_done_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    discover(tiny_config(steps=2, out=folder))
+    before = contents(folder)
+    with pytest.raises(DiscorlError, match="at meta-step 2 already; give --steps"):
+        resume_discovery(folder, steps=1)
+    assert contents(folder) == before
+
+
+def test_the_command_line_changes_what_it_is_told_to(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    discover(tiny_config(steps=1, out=folder))
+    begun = settings_in(folder)
+    assert main(["discover", "--resume", str(folder)]) == 0
+    assert settings_in(folder) == begun
+    assert main(["discover", "--resume", str(folder), "--steps", "2", "--progress", "lines"]) == 0
+    assert settings_in(folder) == begun | {"steps": 2, "progress": "lines"}
