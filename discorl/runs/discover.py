@@ -213,7 +213,7 @@ def _step_to_the_end(
 ) -> DiscoverResult:
     """The loop."""
     config, ranks, stats = run.config, run.ranks, state.stats
-    start = time.monotonic()
+    start = time.monotonic() - state.seconds
     with (
         StopRequest(patient=ranks.size > 1) as stop,
         _Metrics(folder / "metrics.jsonl", state.step, ranks.is_first) as log,
@@ -231,8 +231,9 @@ def _step_to_the_end(
             finished = step == config.steps
             if step % config.eval_every == 0 or finished:
                 held_out = run.evaluate(state.discovery.rule_params)
+            state.seconds = time.monotonic() - start
             if step % config.log_every == 0 or step % config.eval_every == 0 or finished:
-                row = {"step": step, "seconds": round(time.monotonic() - start, 2)}
+                row = {"step": step, "seconds": round(state.seconds, 2)}
                 row |= stats.summary() | held_out
                 log.write(row)
                 progress.update(step, row)

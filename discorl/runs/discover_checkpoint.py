@@ -24,6 +24,8 @@ class DiscoverState:
     stats: PopulationStats
     step: int = 0
     """Meta-steps done."""
+    seconds: float = 0.0
+    """Time that they took."""
 
 
 class DiscoveryCheckpoints:
@@ -48,6 +50,7 @@ class DiscoveryCheckpoints:
         if parts is None:
             return
         content = {
+            "seconds": state.seconds,
             "rule": discovery.rule_params,
             "adam": None if per_agent else discovery.adam[0],
             "groups": {name: group for part in parts for name, group in part["groups"].items()},
@@ -78,3 +81,4 @@ class DiscoveryCheckpoints:
         state.discovery = Discovery(params, tuple(groups), tuple(adam))
         state.stats = PopulationStats(tasks, content["stats"] if run.ranks.is_first else None)
         state.step = found.step
+        state.seconds = content.get("seconds", 0.0)  # early versions did not keep it

@@ -11,6 +11,7 @@ import pytest
 from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.runs import discover as module
+from discorl.runs.checkpoint import load, save
 from discorl.runs.discover import discover, resume_discovery
 from discorl.runs.files import held
 from tests.discovery.population import tiny_config
@@ -81,6 +82,25 @@ def test_fewer_steps_than_done_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="at meta-step 2 already; give --steps"):
         resume_discovery(folder, steps=1)
     assert contents(folder) == before
+
+
+def test_the_clock_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    took = discover(tiny_config(steps=1, out=folder)).metrics[-1]["seconds"]
+    path = folder / "checkpoints" / "checkpoint-1.dc"
+    content = load(path)
+    assert content["seconds"] == pytest.approx(took, abs=0.01)
+    save(path, content | {"seconds": 1e6})
+    assert resume_discovery(folder, steps=2).metrics[-1]["seconds"] > 1e6
+
+
+def test_checkpoints_from_before_they_had_a_clock(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    discover(tiny_config(steps=1, out=folder))
+    path = folder / "checkpoints" / "checkpoint-1.dc"
+    save(path, {name: x for name, x in load(path).items() if name != "seconds"})
+    result = resume_discovery(folder, steps=2)
+    assert [row["step"] for row in result.metrics] == [1, 2]
 
 
 def test_the_command_line_changes_what_it_is_told_to(tmp_path: Path) -> None:
