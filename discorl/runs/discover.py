@@ -137,11 +137,13 @@ def discover(config: DiscoverConfig, console: Console | None = None) -> Discover
     """
     ranks = distributed.start(config.device)
     try:
+        if ranks.restarts and distributed.was_begun(config.out, ranks):
+            assert config.out is not None
+            begun = read_settings(config.out, DiscoverConfig)[1]
+            return _discover(_set_up(config, ranks), config.out, begun, console, resumed=True)
         run = _set_up(config, ranks)
         settings = dataclasses.asdict(config) | {"kind": "discover", "discorl": __version__}
         settings |= {"torch": torch.__version__}
-        if ranks.restarts and config.out and (config.out / "config.json").exists():
-            return _discover(run, config.out, settings, console, resumed=True)
         folder = Path(
             distributed.broadcast(
                 str(new_run_folder(config.out, "discover")) if ranks.is_first else None

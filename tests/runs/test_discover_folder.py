@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.runs import discover as module
+from discorl.runs import distributed
 from discorl.runs.checkpoint import load, save
 from discorl.runs.discover import discover, resume_discovery
+from discorl.runs.distributed import Ranks
 from discorl.runs.files import held
 from tests.discovery.population import tiny_config
 
@@ -82,6 +85,26 @@ def test_fewer_steps_than_done_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="at meta-step 2 already; give --steps"):
         resume_discovery(folder, steps=1)
     assert contents(folder) == before
+
+
+def test_a_restart_needs_to_know_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every restart would begin anew, in a folder of its own."""
+    restarted = Ranks(0, 1, torch.device("cpu"), restarts=1)
+    monkeypatch.setattr(distributed, "start", lambda device: restarted)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DiscorlError, match="give --out when you use --max-restarts"):
+        discover(tiny_config())
+    assert not (tmp_path / "runs").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        die_after(patch, 1)
+        with pytest.raises(MemoryError):
+            discover(tiny_config(steps=2, out=tmp_path / "run"))
+    begun = settings_in(tmp_path / "run")
+    result = discover(tiny_config(steps=2, out=tmp_path / "run"))
+    assert [row["step"] for row in result.metrics] == [1, 2]
+    assert settings_in(tmp_path / "run") == begun
 
 
 def test_the_clock_goes_on(tmp_path: Path) -> None:
