@@ -56,6 +56,12 @@ class DiscoConfig:
     target_rate: float = 0.1
     """Share of the agent's parameters that enters the target network at each update."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.target_rate <= 1:
+            raise DiscorlError(
+                f"disco: target_rate must lie between 0 and 1, not {self.target_rate}"
+            )
+
 
 @dataclass(frozen=True)
 class ActorCriticConfig:
@@ -75,6 +81,14 @@ class ActorCriticConfig:
     """Scale advantages by their running mean and deviation."""
     normalize_td: bool = False
     """Scale value errors by their running deviation (scalar values only)."""
+
+    def __post_init__(self) -> None:
+        if self.num_bins is not None and self.num_bins < 2:
+            raise DiscorlError(
+                f"actor_critic: num_bins must be at least 2, or None, not {self.num_bins}"
+            )
+        if not 0 < self.max_abs_value < float("inf"):
+            raise DiscorlError("actor_critic: max_abs_value must be a number above 0")
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,11 @@ BAD = {
     "bad learning rate": (["train", "--optimiser.learning-rate", "nan"], "learning_rate"),
     "huge seed": (["train", "--seed", "9223372036854775807"], "seed"),
     "negative discount": (["train", "--returns.discount", "-1"], "discount"),
+    "one bin": (["train", "--actor-critic.num-bins", "1"], "num_bins must be at least 2"),
+    "target rate": (["train", "--disco.target-rate", "1.5"], "target_rate"),
+    "huge seed of discovery": (["discover", "--seed", "10000000000000000"], "seed"),
+    "no meta-value": (["discover", "suite", "--meta-value.torso"], "torso needs a layer"),
+    "no discovery": (["discover", "--resume", "list"], "not the configuration of a run"),
     "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
     "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),
     "export to another kind": (["rules", "export", "whole.npz", "rule.txt"], "something.npz"),
@@ -194,11 +199,13 @@ BAD = {
 
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a whole rule, a broken one and an old run."""
+    """A folder with a whole rule, a broken one, an old run and what is none."""
     write_small_rule(tmp_path / "whole.npz")
     (tmp_path / "broken.npz").write_text("not a rule")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_text("{}")
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "config.json").write_text("[]")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from discorl.cli.parse import parse
 
@@ -22,9 +22,8 @@ def discover_command(args: list[str]) -> int:
             description="Go on with the discovery of a rule, exactly where it stopped.",
             args=args,
         )
-        changed: dict[str, Any] = {"progress": changes.progress}
-        if changes.steps is not None:
-            changed |= {"steps": changes.steps}
+        given = {"steps": changes.steps, "progress": changes.progress}
+        changed = {name: value for name, value in given.items() if value is not None}
         return 130 if resume_discovery(changes.resume, **changed).interrupted else 0
     preset = "suite"
     if args and not args[0].startswith("-"):
@@ -49,6 +48,7 @@ class ResumeDiscoveryArgs:
     resume: Path
     """Folder of the run."""
     steps: int | None = None
-    """Meta-steps of the whole run; raise it to go on for longer."""
-    progress: Literal["auto", "bar", "lines", "none"] = "auto"
-    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+    """Meta-steps of the whole run, by default as before; raise it to go on for longer."""
+    progress: Literal["auto", "bar", "lines", "none"] | None = None
+    """How progress is shown, by default as before; auto draws a bar on a terminal and prints lines
+    elsewhere."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,13 @@ from discorl.errors import DiscorlError
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import save_rule
 from discorl.runs import distributed
-from discorl.runs.discover_checkpoint import DiscoveryCheckpoints
+from discorl.runs.discover_checkpoint import DiscoverState, DiscoveryCheckpoints
 from discorl.runs.discover_config import DiscoverConfig, GroupConfig
 from discorl.runs.discover_curve import plot_discovery
 from discorl.runs.discover_setup import make_group, meta_optimiser, starting_rule
-from discorl.runs.discover_stats import PopulationStats
+from discorl.runs.discover_stats import PopulationStats, metric_names
 from discorl.runs.distributed import Ranks
-from discorl.runs.files import new_run_folder, write_json
+from discorl.runs.files import held, new_run_folder, write_json
 from discorl.runs.interrupt import StopRequest
 from discorl.runs.logging import MetricsFile, read_rows
 from discorl.runs.memory import keep_freed_memory
@@ -50,20 +52,32 @@ class DiscoverResult:
 class DiscoverRun:
     """What stays the same while a rule is discovered, in one process."""
 
-    def __init__(self, config: DiscoverConfig, folder: Path, ranks: Ranks) -> None:
+    def __init__(self, config: DiscoverConfig, ranks: Ranks) -> None:
+        if ranks.size > len(config.groups):
+            raise DiscorlError(
+                f"{ranks.size} processes for {len(config.groups)} groups of agents: a process owns "
+                "whole groups; start fewer, or split --tasks into more groups"
+            )
         self.config = config
-        self.folder = folder
         self.ranks = ranks
         self.rule, self.start = starting_rule(config)
         # A process owns whole groups; each has its own random numbers, so that a population does
         # the same however it is spread over processes.
-        self.owned = [i for i in range(len(config.groups)) if i % ranks.size == ranks.rank]
+        self.owned = self._owned(config.groups)
         self.groups = [self._group(config.groups[i]) for i in self.owned]
         self.generators = [self._generator(i + 1) for i in self.owned]
         self.optimiser = meta_optimiser(config)
+        self.trials = {i: self._trial(config.held_out[i]) for i in self._owned(config.held_out)}
+
+    def _owned(self, entries: Sequence[Any]) -> list[int]:
+        return [i for i in range(len(entries)) if i % self.ranks.size == self.ranks.rank]
 
     def _group(self, group: GroupConfig) -> Group:
         return make_group(self.config, group, self.rule, self.ranks.device)
+
+    def _trial(self, text: str) -> Group:
+        group = GroupConfig.parse(text, self.config.net)
+        return self._group(dataclasses.replace(group, num_agents=self.config.eval_agents))
 
     def _generator(self, stream: int) -> torch.Generator:
         device = self.ranks.device
@@ -83,15 +97,11 @@ class DiscoverRun:
 
     def evaluate(self, params: Params) -> dict[str, float]:
         """Mean return of fresh agents on each held-out task, over the last fifth of a trial."""
-        scores = {}
-        for i, text in enumerate(self.config.held_out):
-            if i % self.ranks.size != self.ranks.rank:
-                continue
-            given = GroupConfig.parse(text, self.config.net)
-            group = self._group(dataclasses.replace(given, num_agents=self.config.eval_agents))
+        scores, names = {}, metric_names(self.config.held_out)
+        for i, group in self.trials.items():
             rng = self._generator(1_000 + i)  # the same agents and tasks each time
             curve = run_trial(group, params, self.config.eval_updates, rng)
-            scores[f"held_out/{given.task}"] = float(curve[-max(1, len(curve) // 5) :].nanmean())
+            scores[f"held_out/{names[i]}"] = float(curve[-max(1, len(curve) // 5) :].nanmean())
         return distributed.merge(scores)
 
     def save(self, params: Params, step: int, path: Path) -> None:
@@ -127,17 +137,19 @@ def discover(config: DiscoverConfig, console: Console | None = None) -> Discover
     """
     ranks = distributed.start(config.device)
     try:
-        if ranks.restarts and config.out and (config.out / "config.json").exists():
-            return _discover(config, config.out, ranks, console, resumed=True)
+        if ranks.restarts and distributed.was_begun(config.out, ranks):
+            assert config.out is not None
+            begun = read_settings(config.out, DiscoverConfig)[1]
+            return _discover(_set_up(config, ranks), config.out, begun, console, resumed=True)
+        run = _set_up(config, ranks)
+        settings = dataclasses.asdict(config) | {"kind": "discover", "discorl": __version__}
+        settings |= {"torch": torch.__version__}
         folder = Path(
             distributed.broadcast(
                 str(new_run_folder(config.out, "discover")) if ranks.is_first else None
             )
         )
-        if ranks.is_first:
-            content = dataclasses.asdict(config) | {"kind": "discover", "discorl": __version__}
-            write_json(folder / "config.json", content | {"torch": torch.__version__})
-        return _discover(config, folder, ranks, console, resumed=False)
+        return _discover(run, folder, settings, console, resumed=False)
     finally:
         distributed.stop()
 
@@ -147,73 +159,103 @@ def resume_discovery(
 ) -> DiscoverResult:
     """Go on with a run from its last checkpoint, as if it had never stopped.
 
-    ``changes`` may be ``steps`` and ``progress``. The number of processes may be another.
+    ``changes`` may be ``steps`` and ``progress``; the folder remembers them. The number of
+    processes may be another.
     """
-    config = dataclasses.replace(read_settings(folder, DiscoverConfig), **changes)
+    config, begun = read_settings(folder, DiscoverConfig)
+    config = dataclasses.replace(config, **changes)
     ranks = distributed.start(config.device)
     try:
-        return _discover(config, folder, ranks, console, resumed=True)
+        return _discover(_set_up(config, ranks), folder, begun | changes, console, resumed=True)
     finally:
         distributed.stop()
 
 
-def _discover(
-    config: DiscoverConfig, folder: Path, ranks: Ranks, console: Console | None, resumed: bool
-) -> DiscoverResult:
+def _set_up(config: DiscoverConfig, ranks: Ranks) -> DiscoverRun:
     keep_freed_memory()
-    if ranks.size > len(config.groups):
-        raise DiscorlError(
-            f"{ranks.size} processes for {len(config.groups)} groups of agents: a process owns "
-            "whole groups; start fewer, or split --tasks into more groups"
-        )
+    run = DiscoverRun(config, ranks)
+    distributed.any_of(False)  # wait: where a process could not build its groups, none goes on
+    return run
+
+
+def _discover(
+    run: DiscoverRun,
+    folder: Path,
+    settings: dict[str, Any],
+    console: Console | None,
+    resumed: bool,
+) -> DiscoverResult:
+    """Take the folder, and the last checkpoint if there is one; then step."""
+    config, ranks = run.config, run.ranks
     quiet = config.progress == "none" or not ranks.is_first
     console = Console(quiet=True) if quiet else console or Console()
-    run = DiscoverRun(config, folder, ranks)
-    discovery, stats, done = run.begin(), PopulationStats(config.tasks), 0
     checkpoints = DiscoveryCheckpoints(folder / "checkpoints", config.keep_checkpoints)
-    if resumed:
-        discovery, stats, done = checkpoints.restore(run, discovery)
-        console.print(f"Going on with {folder} after meta-step {done}", highlight=False)
-    else:
-        console.print(f"Discovering on {ranks.device}, into {folder}", highlight=False)
+    with held(folder) if ranks.is_first else nullcontext():
+        state = DiscoverState(run.begin(), PopulationStats(config.tasks))
+        if resumed:
+            checkpoints.restore(run, state)
+            if state.step > config.steps:
+                raise DiscorlError(
+                    f"{folder} is at meta-step {state.step} already; give --steps of at least that"
+                )
+            console.print(f"Going on with {folder} after meta-step {state.step}", highlight=False)
+        else:
+            console.print(f"Discovering on {ranks.device}, into {folder}", highlight=False)
+        if ranks.is_first:
+            write_json(folder / "config.json", settings)
+        return _step_to_the_end(run, state, checkpoints, folder, console)
 
-    start, step = time.monotonic(), done
+
+def _step_to_the_end(
+    run: DiscoverRun,
+    state: DiscoverState,
+    checkpoints: DiscoveryCheckpoints,
+    folder: Path,
+    console: Console,
+) -> DiscoverResult:
+    """The loop."""
+    config, ranks, stats = run.config, run.ranks, state.stats
+    start = time.monotonic() - state.seconds
     with (
         StopRequest(patient=ranks.size > 1) as stop,
-        _Metrics(folder / "metrics.jsonl", done, ranks.is_first) as log,
-        RunProgress(config.steps, config.progress, "success", console, done) as progress,
+        _Metrics(folder / "metrics.jsonl", state.step, ranks.is_first) as log,
+        RunProgress(config.steps, config.progress, "success", console, state.step) as progress,
     ):
-        while step < config.steps:
-            before = discovery
-            step += 1
-            discovery, info = run.step(discovery, step)
-            _check_alive(run, before, info, step)
+        while state.step < config.steps:
+            before = state.discovery
+            state.step += 1
+            step = state.step
+            state.discovery, info = run.step(before, step)
+            _check_alive(run, before, info, step, folder / "rule.npz")
             stats.observe(run.owned, info)
             (is_last,) = distributed.any_of(step == config.steps or stop.requested)
             held_out = {}
             finished = step == config.steps
             if step % config.eval_every == 0 or finished:
-                held_out = run.evaluate(discovery.rule_params)
+                held_out = run.evaluate(state.discovery.rule_params)
+            state.seconds = time.monotonic() - start
             if step % config.log_every == 0 or step % config.eval_every == 0 or finished:
-                row = {"step": step, "seconds": round(time.monotonic() - start, 2)}
+                row = {"step": step, "seconds": round(state.seconds, 2)}
                 row |= stats.summary() | held_out
                 log.write(row)
                 progress.update(step, row)
             if step % config.snapshot_every == 0 or finished:
-                run.save(discovery.rule_params, step, folder / "snapshots" / f"rule-{step}.npz")
+                path = folder / "snapshots" / f"rule-{step}.npz"
+                run.save(state.discovery.rule_params, step, path)
             if step % config.checkpoint_every == 0 or is_last:
-                checkpoints.save(run, discovery, stats, step)
+                checkpoints.save(run, state)
             if is_last:
                 break
-    run.save(discovery.rule_params, step, folder / "rule.npz")
+    params = state.discovery.rule_params
+    run.save(params, state.step, folder / "rule.npz")
     if ranks.is_first:
         plot_discovery(folder / "curve.png", log.rows)
-    interrupted = step < config.steps
+    interrupted = state.step < config.steps
     said = f"Stopped by {stop.reason}" if interrupted else "Done"
     console.print(f"{said}. Rule: {folder / 'rule.npz'}", highlight=False)
     if interrupted:
         console.print(f"Go on with: discorl discover --resume {folder}", highlight=False)
-    return DiscoverResult(folder, run.rule, discovery.rule_params, log.rows, interrupted)
+    return DiscoverResult(folder, run.rule, params, log.rows, interrupted)
 
 
 class _Metrics:
@@ -240,11 +282,12 @@ class _Metrics:
             self._file.write(row)
 
 
-def _check_alive(run: DiscoverRun, before: Discovery, info: StepInfo, step: int) -> None:
+def _check_alive(
+    run: DiscoverRun, before: Discovery, info: StepInfo, step: int, path: Path
+) -> None:
     """Stop when no agent has a usable gradient: the rule has driven all of them apart."""
     if info.num_skipped < info.num_agents:
         return
-    path = run.folder / "rule.npz"
     run.save(before.rule_params, step - 1, path)
     raise DiscorlError(
         f"every agent's meta-gradient was NaN or beyond --meta-optimiser.max-norm at meta-step "

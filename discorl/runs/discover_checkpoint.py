@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,27 @@ if TYPE_CHECKING:
     from discorl.runs.discover import DiscoverRun
 
 
+@dataclass
+class DiscoverState:
+    """Everything that changes, in one process."""
+
+    discovery: Discovery
+    stats: PopulationStats
+    step: int = 0
+    """Meta-steps done."""
+    seconds: float = 0.0
+    """Time that they took."""
+
+
 class DiscoveryCheckpoints:
     """The last few checkpoints. Groups are kept by number, so any number of processes can go on."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder = CheckpointFolder(folder, keep)
 
-    def save(
-        self, run: DiscoverRun, discovery: Discovery, stats: PopulationStats, step: int
-    ) -> None:
+    def save(self, run: DiscoverRun, state: DiscoverState) -> None:
         """Gather the groups of all processes and write them."""
+        discovery = state.discovery
         per_agent = run.optimiser.per_agent
         mine = {
             str(index): {
@@ -34,26 +46,24 @@ class DiscoveryCheckpoints:
             }
             for i, index in enumerate(run.owned)
         }
-        parts = distributed.gather({"groups": mine, "stats": stats.state()})
+        parts = distributed.gather({"groups": mine, "stats": state.stats.state()})
         if parts is None:
             return
         content = {
+            "seconds": state.seconds,
             "rule": discovery.rule_params,
             "adam": None if per_agent else discovery.adam[0],
             "groups": {name: group for part in parts for name, group in part["groups"].items()},
             "stats": PopulationStats.merged([part["stats"] for part in parts]),
         }
-        self._folder.save(step, content)
+        self._folder.save(state.step, content)
 
-    def restore(
-        self, run: DiscoverRun, template: Discovery
-    ) -> tuple[Discovery, PopulationStats, int]:
-        """The newest checkpoint that is whole; the start if there is none yet."""
+    def restore(self, run: DiscoverRun, state: DiscoverState) -> None:
+        """Set a new run's state to the newest checkpoint that is whole, if there is one yet."""
         found = self._folder.latest()
-        tasks = run.config.tasks
         if found is None:
-            return template, PopulationStats(tasks), 0
-        content = found.content
+            return
+        tasks, template, content = run.config.tasks, state.discovery, found.content
         if len(content["groups"]) != len(tasks):
             raise DiscorlError(
                 f"{found.path} has {len(content['groups'])} groups, but --tasks names {len(tasks)}"
@@ -68,5 +78,7 @@ class DiscoveryCheckpoints:
         if not run.optimiser.per_agent:
             adam = [restore(template.adam[0], content["adam"])]
         params = restore(template.rule_params, content["rule"], "rule")
-        stats = PopulationStats(tasks, content["stats"] if run.ranks.is_first else None)
-        return Discovery(params, tuple(groups), tuple(adam)), stats, found.step
+        state.discovery = Discovery(params, tuple(groups), tuple(adam))
+        state.stats = PopulationStats(tasks, content["stats"] if run.ranks.is_first else None)
+        state.step = found.step
+        state.seconds = content.get("seconds", 0.0)  # early versions did not keep it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +35,7 @@ class GroupConfig:
             )
         if match[3]:
             widths = tuple(int(n) for n in match[3].split("x"))
-            net = NetConfig(widths, net.action_lstm, net.head_hidden)
+            net = replace(net, torso=widths)
         return cls(match[1], int(match[2] or 1), net)
 
 
@@ -70,6 +70,8 @@ class RuleConfig:
         sizes = (self.prediction_size, self.hidden, self.lifetime_hidden, self.embedding_width)
         if min(sizes) < 1 or self.num_bins < 2:
             raise DiscorlError("rule: every size must be at least 1, and num_bins at least 2")
+        _check_above_0("rule: ", self, "max_abs_value")
+        _check_shares("rule: ", self, "discount", "lambda_")
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class WindowConfig:
             )
         if min(self.rollout_length, self.valid_length) < 2:
             raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
+        if min(self.num_replayed, self.replay_capacity) < 0:
+            raise DiscorlError("window: num_replayed and replay_capacity must be 0 or more")
         if self.num_replayed and self.replay_capacity < self.num_envs:
             raise DiscorlError(
                 "window: num_replayed needs a replay_capacity of num_envs trajectories or more"
@@ -136,6 +140,12 @@ class MetaValueConfig:
     aligned: bool = True
     """Pair each action with the reward that followed it; False is the reference's quirk."""
 
+    def __post_init__(self) -> None:
+        if not self.torso or min(self.torso) < 1:
+            raise DiscorlError("meta_value: torso needs a layer, and each a width of 1 or more")
+        _check_above_0("meta_value: ", self, "learning_rate")
+        _check_shares("meta_value: ", self, "discount", "lambda_")
+
 
 @dataclass(frozen=True)
 class MetaOptimiserConfig:
@@ -149,6 +159,13 @@ class MetaOptimiserConfig:
     """Clip each element of what Adam says, before the learning rate; 0 for no clip."""
     max_norm: float = 1e3
     """Gradients of an agent beyond this norm are left out and counted."""
+
+    def __post_init__(self) -> None:
+        _check_above_0("meta_optimiser: ", self, "learning_rate")
+        if not self.max_abs_update >= 0:
+            raise DiscorlError("meta_optimiser: max_abs_update must be above 0, or 0 for no clip")
+        if not self.max_norm > 0:
+            raise DiscorlError(f"meta_optimiser: max_norm must be above 0, not {self.max_norm}")
 
 
 @dataclass(frozen=True)
@@ -217,10 +234,12 @@ class DiscoverConfig:
         return WARM_START if self.init == "random" else 0
 
     def __post_init__(self) -> None:
-        if self.net.core_lstm or self.net.torso_kind not in ("auto", "mlp"):
+        net = self.net
+        is_conv = net.torso_kind not in ("auto", "mlp") or net.channels
+        if net.core_lstm or is_conv or net.dense != NetConfig.dense:
             raise DiscorlError(
-                "net: agents of a population are MLPs without a memory; leave --net.core-lstm and "
-                "--net.torso-kind as they are"
+                "net: agents of a population are MLPs without a memory; leave --net.core-lstm, "
+                "--net.torso-kind, --net.channels and --net.dense as they are"
             )
         if not self.tasks:
             raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")
@@ -232,8 +251,25 @@ class DiscoverConfig:
         for name in (*positive, "checkpoint_every", "keep_checkpoints", "log_every"):
             if getattr(self, name) < 1:
                 raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
+        _check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
+        if self.num_imitations < 0:
+            raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
+        if abs(self.seed) >= 2**43:  # each group has a stream of it, see DiscoverRun
+            raise DiscorlError(f"seed must be below 2^43, not {self.seed}")
 
     @property
     def groups(self) -> tuple[GroupConfig, ...]:
         """The population."""
         return tuple(GroupConfig.parse(text, self.net) for text in self.tasks)
+
+
+def _check_above_0(part: str, settings: object, *names: str) -> None:
+    for name in names:
+        if not 0 < getattr(settings, name) < float("inf"):
+            raise DiscorlError(f"{part}{name} must be a number above 0")
+
+
+def _check_shares(part: str, settings: object, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(settings, name) <= 1:
+            raise DiscorlError(f"{part}{name} must lie between 0 and 1")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from discorl import tree
-from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.discovery.group import Group, Lifetimes
 from discorl.discovery.meta_step import MetaOptimiser
 from discorl.discovery.meta_value import MetaValue, ValueNet
@@ -60,9 +60,7 @@ def make_group(
 ) -> Group:
     """A group of the population, or agents for a trial of the rule."""
     env = tensor_env(group.task, group.num_agents * config.window.num_envs, device)
-    net = mlp_agent_net(
-        env.spec, rule, group.net.torso, group.net.action_lstm, group.net.head_hidden
-    )
+    net = agent_net(env.spec, rule, replace(group.net, torso_kind="mlp"))
     agent = Agent(
         net,
         rule,

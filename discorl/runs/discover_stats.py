@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +13,23 @@ from discorl.discovery.meta_step import StepInfo
 from discorl.runs import distributed
 
 
+def metric_names(entries: Sequence[str]) -> list[str]:
+    """The name of each group in the metrics: its task, or the whole entry where tasks repeat."""
+    tasks = [re.split(r"[*/]", entry)[0] for entry in entries]
+    count, seen = Counter(tasks), Counter[str]()
+    names = []
+    for task, entry in zip(tasks, entries, strict=True):
+        name = task if count[task] == 1 else entry
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return names
+
+
 class PopulationStats:
     """Sums since the last summary, over the groups of this process."""
 
     def __init__(self, tasks: Sequence[str], state: dict[str, Any] | None = None) -> None:
-        self._tasks = [task.split("*")[0] for task in tasks]
+        self._names = metric_names(tasks)
         # Of each group: returns, episodes, successes, births, meta-loss.
         self._sums = torch.zeros(len(tasks), 5, dtype=torch.float64)
         # Of the rule, the same in every process: steps, skipped, gradient norm, update norm.
@@ -57,14 +71,14 @@ class PopulationStats:
         steps, skipped, gradient, update = self._rule.tolist()
         row: dict[str, float] = {}
         known = []
-        for task, sums in zip(self._tasks, merged["sums"].tolist(), strict=True):
+        for name, sums in zip(self._names, merged["sums"].tolist(), strict=True):
             returns, episodes, successes, born, loss = sums
             if episodes:
-                row[f"return/{task}"] = returns / episodes
-                row[f"success/{task}"] = successes / episodes
+                row[f"return/{name}"] = returns / episodes
+                row[f"success/{name}"] = successes / episodes
                 known.append(returns / episodes)
-            row[f"meta_loss/{task}"] = loss / steps
-            row[f"born/{task}"] = born
+            row[f"meta_loss/{name}"] = loss / steps
+            row[f"born/{name}"] = born
         if known:
             row["meta_return"] = sum(known) / len(known)
         row |= {

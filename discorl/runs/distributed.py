@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,6 +80,16 @@ def start(device: str = "auto", timeout: timedelta = TIMEOUT) -> Ranks:
         store = dist.PrefixStore(f"discorl-{restarts}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return Ranks(rank, size, chosen, restarts)
+
+
+def was_begun(out: Path | None, ranks: Ranks) -> bool:
+    """Whether the processes that torchrun restarts had begun the run in ``out``."""
+    if out is None:
+        raise DiscorlError(
+            "torchrun has restarted this run, which can only go on if it knows its folder: give "
+            "--out when you use --max-restarts"
+        )
+    return broadcast((out / "config.json").exists() if ranks.is_first else None)
 
 
 def stop() -> None:

@@ -40,22 +40,29 @@ def resolved(
     }
 
 
-def read_settings(folder: Path, cls: type[T]) -> T:
-    """The configuration of a run as ``cls``."""
+def read_settings(folder: Path, cls: type[T]) -> tuple[T, dict[str, Any]]:
+    """The configuration of a run as ``cls``, and the whole of its config.json."""
     path = folder / "config.json"
+    content = _content(path)
     try:
-        return _build(cls, _content(path))
+        return _build(cls, content), content
     except (KeyError, TypeError, StopIteration) as e:
         raise DiscorlError(f"{path} is not the configuration of such a run ({e!r})") from None
 
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DiscorlError(f"{path.parent} is not a run: it has no config.json") from None
     except (OSError, ValueError) as e:
         raise DiscorlError(f"cannot read {path}: {e}") from None
+    if not isinstance(content, dict):
+        raise DiscorlError(
+            f"{path} is not the configuration of a run: it holds {content!r:.40}, not settings by "
+            "name; put its own back, or start a new run"
+        )
+    return content
 
 
 def read_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:

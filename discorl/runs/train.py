@@ -51,7 +51,7 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
     """
     ranks = distributed.start(config.device)
     try:
-        if ranks.restarts and _was_begun(config, ranks):
+        if ranks.restarts and distributed.was_begun(config.out, ranks):
             begun = _first_does(ranks, lambda: read_config(_out(config))[1])
             return _resume(config, begun, ranks, console, env)
         run = set_up(config, ranks, console, env)
@@ -276,16 +276,6 @@ def _begun(folder: Path, settings: dict[str, Any]) -> Iterator[None]:
 def _out(config: TrainConfig) -> Path:
     assert config.out is not None
     return config.out
-
-
-def _was_begun(config: TrainConfig, ranks: Ranks) -> bool:
-    """Whether the processes that torchrun restarts had begun a run."""
-    if config.out is None:
-        raise DiscorlError(
-            "torchrun has restarted this run, which can only go on if it knows its folder: give "
-            "--out when you use --max-restarts"
-        )
-    return _first_does(ranks, lambda: (_out(config) / "config.json").exists())
 
 
 def _first_does(ranks: Ranks, action: Any) -> Any:

@@ -218,13 +218,6 @@ def test_groups_that_make_no_sense(text: str) -> None:
         DiscoverConfig(tasks=(text,))
 
 
-@pytest.mark.parametrize("net", [{"core_lstm": 8}, {"torso_kind": "conv"}])
-def test_networks_that_a_population_cannot_have(net: dict[str, Any]) -> None:
-    config = tiny_config()
-    with pytest.raises(DiscorlError, match="core-lstm"):
-        replace(config, net=replace(config.net, **net))
-
-
 def test_gymnasium_tasks_cannot_be_in_a_population(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="tensors"):
         discover(tiny_config(tasks=("gym:CartPole-v1*2",), out=tmp_path / "run"))
