@@ -91,9 +91,8 @@ class DiscoUpdateRule:
                 )
         self.device = exact_device(device)
         self.params: Params = tree.to(params, self.device)
-        if mask_episode_starts is None:
-            mask_episode_starts = getattr(self.rule, "mask_episode_starts", True)
-        self.mask_episode_starts: bool = mask_episode_starts
+        own: bool = getattr(self.rule, "mask_episode_starts", True)
+        self.mask_episode_starts = own if mask_episode_starts is None else mask_episode_starts
         """Leave the first step of each episode out of the loss, as the reference does; by default
         as the rule's agents did when it was found."""
 

@@ -160,7 +160,7 @@ def test_a_recurrent_agent_forgets_the_episodes_that_were_not_saved(tmp_path: Pa
     run = set_up(settings, distributed.start("cpu"), None, None)
     state = new_state(run.config, run.agent, run.env, run.ranks)
     assert not restore_state(state, kept, run.agent, run.env, settings.rollout_length)
-    assert not state.core_state.hidden.any()
+    assert state.core_state is not None and not state.core_state.hidden.any()
 
 
 def test_the_state_is_all_there(tmp_path: Path) -> None:
