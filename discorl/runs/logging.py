@@ -67,15 +67,14 @@ def read_rows(path: Path) -> list[Row]:
             rows.append(json.loads(line))
         except ValueError:
             raise DiscorlError(f"{path}: line {number} is damaged: {line[:40]!r}") from None
+    if any(not isinstance(row, dict) or type(row.get("step")) is not int for row in rows):
+        raise DiscorlError(f"{path} is damaged: not all of its lines have a step")
     return rows
 
 
 def rewind(path: Path, step: int, log_every: int) -> list[Row]:
     """Cut a metrics file back to what an uninterrupted run would have logged by ``step``."""
-    rows = read_rows(path)
-    if any(not isinstance(row, dict) or type(row.get("step")) is not int for row in rows):
-        raise DiscorlError(f"{path} is damaged: not all of its lines have a step")
-    rows = [row for row in rows if row["step"] <= step and row["step"] % log_every == 0]
+    rows = [row for row in read_rows(path) if row["step"] <= step and row["step"] % log_every == 0]
     write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return rows
 
