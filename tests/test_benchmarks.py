@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks.catch_curves import last_hundred, step_to, table
+from benchmarks.catch_curves import keep, last_hundred, step_to, table
 from benchmarks.learning.tasks import RULES, TASKS
+from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from discorl.cli.train import parse_train
 
@@ -31,6 +33,26 @@ def test_table_of_catch_curves() -> None:
     text = table(ours, {4: ours[0]}, "a command")
     assert "| 0 | 0.500 |" in text and text.count("| 700 | 0.960 |") == 2
     assert "| JAX reference 4 |" in text and "`a command`" in text
+
+
+def test_catch_curves_are_added_to_those_that_are_there(tmp_path: Path) -> None:
+    curve, files = dict.fromkeys(range(50, 1001, 50), 0.5), tmp_path / "catch-disco103-mine"
+    keep({7: curve}, {}, files, [])
+    text = keep({1: curve}, {4: curve}, files, ["--num-envs", "3"])
+    made_by = "python -m benchmarks.catch_curves --seeds 1 7 --reference-seeds 4 --name mine"
+    assert f"`{made_by} -- --num-envs 3`" in text
+    assert [line.split("|")[1].strip() for line in text.splitlines()[6:]] == [
+        *("1", "7", "JAX reference 0", "JAX reference 1", "JAX reference 2", "JAX reference 4"),
+    ]
+    assert files.with_suffix(".png").stat().st_size > 0
+
+
+def test_distance_of_updates() -> None:
+    start = {"a": torch.zeros(2), "b": torch.zeros(1)}
+    want = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([4.0])}
+    assert distance(want, want, start) == 0
+    assert distance(start, want, start) == 1
+    assert distance(want | {"b": torch.tensor([4.5])}, want, start) == pytest.approx(0.1)
 
 
 def test_picture_of_times(tmp_path: Path) -> None:
