@@ -15,7 +15,7 @@ EXAMPLES = """\
 examples:
   python -m benchmarks.learning run                         all that is not done yet: hours
   python -m benchmarks.learning run cartpole --seeds 0 --rules disco103
-  python -m benchmarks.learning run pong --minutes 120      never run unless named
+  python -m benchmarks.learning run pong                    never run unless named
   python -m benchmarks.learning report                      tables and plots of what is done
 """
 
