@@ -11,9 +11,10 @@ from mkdocs.structure.files import File, Files
 def on_files(files: Files, config: Any) -> Files:
     """Add benchmarks/README.md and the results beside it."""
     root = Path(config.config_file_path).parent
-    found = [root / "benchmarks" / "README.md"]
+    results = root / "benchmarks" / "results"
+    found = [root / "benchmarks" / "README.md", *sorted(results.glob("*.json"))]
     for ending in ("md", "png", "jsonl"):
-        found += sorted((root / "benchmarks" / "results").rglob(f"*.{ending}"))
+        found += sorted(results.rglob(f"*.{ending}"))
     for path in found:
         uri = path.relative_to(root).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(path)))
