@@ -82,14 +82,6 @@ class ActorCriticConfig:
     normalize_td: bool = False
     """Scale value errors by their running deviation (scalar values only)."""
 
-    def __post_init__(self) -> None:
-        if self.num_bins is not None and self.num_bins < 2:
-            raise DiscorlError(
-                f"actor_critic: num_bins must be at least 2, or None, not {self.num_bins}"
-            )
-        if not 0 < self.max_abs_value < float("inf"):
-            raise DiscorlError("actor_critic: max_abs_value must be a number above 0")
-
 
 @dataclass(frozen=True)
 class PolicyGradientConfig:

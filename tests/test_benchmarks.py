@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.catch_curves import keep, last_hundred, step_to, table
+from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.learning.tasks import RULES, TASKS
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
@@ -41,10 +41,20 @@ def test_catch_curves_are_added_to_those_that_are_there(tmp_path: Path) -> None:
     text = keep({1: curve}, {4: curve}, files, ["--num-envs", "3"])
     made_by = "python -m benchmarks.catch_curves --seeds 1 7 --reference-seeds 4 --name mine"
     assert f"`{made_by} -- --num-envs 3`" in text
-    assert [line.split("|")[1].strip() for line in text.splitlines()[6:]] == [
+    assert [line.split("|")[1].strip() for line in text.splitlines()[6:12]] == [
         *("1", "7", "JAX reference 0", "JAX reference 1", "JAX reference 2", "JAX reference 4"),
     ]
     assert files.with_suffix(".png").stat().st_size > 0
+
+
+def test_spreads_of_catch_curves() -> None:
+    def seeds(*steps: int) -> dict[int, dict[int, float]]:
+        return {i: {s - 1: 0.1, s: 1.0} for i, s in enumerate(steps)}
+
+    said = spreads(seeds(400, 800), seeds(600, 610))
+    assert "mean 600, standard deviation 200; the reference's 605 and 5" in said
+    assert "chance of 0.17" in said, "one of the six ways to choose two of four"
+    assert spreads(seeds(400), seeds(600, 610)) == "Too few seeds to compare."
 
 
 def test_distance_of_updates() -> None:

@@ -184,7 +184,10 @@ BAD = {
     "bad learning rate": (["train", "--optimiser.learning-rate", "nan"], "learning_rate"),
     "huge seed": (["train", "--seed", "9223372036854775807"], "seed"),
     "negative discount": (["train", "--returns.discount", "-1"], "discount"),
-    "one bin": (["train", "--actor-critic.num-bins", "1"], "num_bins must be at least 2"),
+    "one bin": (
+        ["train", "--rule", "actor-critic", "--actor-critic.num-bins", "1"],
+        "needs 2 bins or more",
+    ),
     "target rate": (["train", "--disco.target-rate", "1.5"], "target_rate"),
     "huge seed of discovery": (["discover", "--seed", "10000000000000000"], "seed"),
     "no meta-value": (["discover", "suite", "--meta-value.torso"], "torso needs a layer"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from discorl.config import ActorCriticConfig, DiscoConfig
+from discorl.config import DiscoConfig
 from discorl.discover_presets import PRESETS
 from discorl.errors import DiscorlError
 from discorl.runs.discover import discover, resume_discovery
@@ -60,13 +60,7 @@ def test_the_largest_seeds_work(tmp_path: Path) -> None:
         discover(tiny_config(seed=seed, steps=1, out=tmp_path / str(seed)))
 
 
-def test_settings_of_training_have_a_range_too() -> None:
-    for num_bins in (-1, 0, 1):
-        with pytest.raises(DiscorlError, match="num_bins must be at least 2, or None"):
-            ActorCriticConfig(num_bins=num_bins)
-    assert ActorCriticConfig(num_bins=None).num_bins is None
-    with pytest.raises(DiscorlError, match="max_abs_value"):
-        ActorCriticConfig(max_abs_value=0.0)
+def test_the_target_rate_is_a_share() -> None:
     for rate in (-0.1, 1.1, NAN):
         with pytest.raises(DiscorlError, match="target_rate"):
             DiscoConfig(target_rate=rate)
