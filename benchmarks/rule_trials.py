@@ -38,8 +38,14 @@ TASKS = (
     "grid:random-small",
     "deep-sea:5",
     "bandit:5x4",
+    "gym:Acrobot-v1",
+    "mdp:20x6",
+    "catch:12x9",
+    "balance:4x3",
+    "chain:20:noisy",
     "grid:random-sparse",
 )
+"""Sizes, layouts and kinds of tasks that disco-mini has not trained on."""
 STEPS = 250
 SEEDS = range(8)
 TUNING_SEEDS = (100, 101, 102, 103, 104)
