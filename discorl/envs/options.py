@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -47,17 +48,21 @@ class EnvConfig:
             raise DiscorlError(f"env: reward_clip must be a number above 0, not {self.reward_clip}")
 
 
-def check_unchanged(options: EnvConfig | None, name: str) -> None:
-    """Raise if a setting is changed that does nothing for an environment of this package's own.
+MAKING = ("workers", "autoreset")
+"""Settings of how copies of an environment are made."""
+OURS = ("truncation", "suite")
+"""What a time limit does is up to training, and the options of a suite have a check of theirs."""
 
-    What a time limit does is up to training, and the options of a suite have a check of theirs.
-    """
+
+def check_unchanged(
+    options: EnvConfig | None, name: str, settings: Collection[str] | None = None
+) -> None:
+    """Raise if one of the settings, or of all but ``OURS``, is changed, which ``name`` ignores."""
     defaults = EnvConfig()
-    for field in fields(EnvConfig):
-        if options is None or field.name in ("truncation", "suite"):
-            continue
-        if getattr(options, field.name) != getattr(defaults, field.name):
+    if settings is None:
+        settings = [field.name for field in fields(EnvConfig) if field.name not in OURS]
+    for setting in settings:
+        if options is not None and getattr(options, setting) != getattr(defaults, setting):
             raise DiscorlError(
-                f"--{field.name.replace('_', '-')} is for environments of other packages and does "
-                f"nothing for {name}: leave it away"
+                f"--{setting.replace('_', '-')} does nothing for {name}: leave it away"
             )

@@ -346,6 +346,16 @@ def test_factories_vectors_and_our_own() -> None:
             as_env(source, 2)
 
 
+@pytest.mark.parametrize(
+    "options", [EnvConfig(workers="async"), EnvConfig(autoreset="next-step")], ids=str
+)
+def test_ready_copies_refuse_settings_of_how_to_make_them(options: EnvConfig) -> None:
+    with pytest.raises(
+        DiscorlError, match=r"^--\w+ does nothing for .* made already: leave it away$"
+    ):
+        as_env(SyncVectorEnv([Corridor]), 1, options=options)
+
+
 def test_only_what_was_made_here_is_closed_here() -> None:
     theirs = SyncVectorEnv([Corridor])
     env = as_env(theirs, 1)

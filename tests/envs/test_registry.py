@@ -92,7 +92,7 @@ CHANGED: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_settings_that_would_do_nothing_are_refused(name: str) -> None:
     options = EnvConfig(**{name: CHANGED[name]})
-    flag = f"^--{name.replace('_', '-')} .* does nothing for '?catch'?.*: leave it away$"
+    flag = f"^--{name.replace('_', '-')} does nothing for '?catch'?.*: leave it away$"
     with pytest.raises(DiscorlError, match=flag):
         make_env("catch", 1, options=options)
     with pytest.raises(DiscorlError, match=flag):

@@ -16,7 +16,7 @@ from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.env import GymnasiumEnv
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.vector import Factory, make_vector, one_line
-from discorl.envs.options import EnvConfig, check_unchanged
+from discorl.envs.options import MAKING, EnvConfig, check_unchanged
 from discorl.errors import DiscorlError
 
 AUTORESET = {"same-step": AutoresetMode.SAME_STEP, "next-step": AutoresetMode.NEXT_STEP}
@@ -66,6 +66,7 @@ def as_env(
     """An environment from what a user has: a factory, a vector environment, or one of our own."""
     options = options or EnvConfig()
     if isinstance(source, VectorEnv):
+        check_unchanged(options, f"{name}, whose copies are made already", MAKING)
         return GymnasiumEnv(source, device, name=name, options=options)
     if isinstance(source, gymnasium.Env):
         raise DiscorlError(
