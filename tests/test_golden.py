@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from discorl.errors import DiscorlError
 from tests.builders import GOLDEN, double, run_python
 from tests.golden_replay import (
     Arrays,
@@ -188,6 +189,46 @@ def test_script_fails_on_what_it_does_not_know(tmp_path: Path) -> None:
         assert f"{path.name}: FAIL" in done.stdout
         assert "Traceback" not in done.stderr
     assert run_python(SCRIPT).returncode != 0
+
+
+@pytest.mark.parametrize(
+    "file, parts, words",
+    [
+        ("disco_small_learner", "rollout_0/rewards", "has no array 'rollout_0/rewards'"),
+        ("value_estimation", "in/target_q", "has no array 'in/target_q'"),
+        ("meta_gradient_small", "meta_loss", "has no array 'meta_loss'"),
+        ("meta_gradient_small", "meta_grads/", "has no result to compare"),
+        ("actor_critic_learner", "params_3/", "has no result to compare"),
+    ],
+)
+def test_a_file_that_lacks_something_fails_and_says_what(
+    file: str, parts: str, words: str, tmp_path: Path
+) -> None:
+    kept = {k: v for k, v in load(GOLDEN / f"{file}.npz").items() if not k.startswith(parts)}
+    with pytest.raises(DiscorlError, match=words):
+        replay(save(tmp_path / "less.npz", kept))
+
+
+def test_values_without_the_optional_parts(tmp_path: Path) -> None:
+    arrays = load(GOLDEN / "value_estimation.npz")
+    kept = {k: v for k, v in arrays.items() if "scalar" not in k and not k.startswith("tx/")}
+    report = replay(save(tmp_path / "less.npz", kept))
+    assert not report.failures
+    assert "vtrace_categorical/adv" in report.worst
+
+
+def test_damaged_files_do_not_stop_the_others(tmp_path: Path) -> None:
+    good = GOLDEN / "policy_gradient.npz"
+    arrays = load(good)
+    (tmp_path / "cut.npz").write_bytes(good.read_bytes()[:-100])
+    (tmp_path / "empty.npz").touch()
+    save(tmp_path / "action.npz", arrays | {"in/actions": arrays["in/actions"] + 100})
+    bad = [tmp_path / f"{name}.npz" for name in ("cut", "empty", "action")]
+    done = run_python(SCRIPT, *bad, good)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert all(f"{path.name}: FAIL: " in done.stdout for path in bad)
+    assert "policy_gradient.npz: policy gradient: ok" in done.stdout
 
 
 def test_the_reference_rounds_values_by_more_than_the_tolerance() -> None:

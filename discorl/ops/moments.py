@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from discorl.ops.live import live_mean
+from discorl.ops.roots import exact_sqrt
 from discorl.types import Moments
 
 EPS = 1e-6
@@ -44,5 +45,5 @@ def normalize(moments: Moments, x: Tensor, subtract_mean: bool = True) -> Tensor
     debias = 1 / (1 - moments.decay_product)
     mean = moments.mean * debias
     variance = (moments.mean_square * debias - mean.square()).clamp(min=0)
-    std = torch.sqrt(variance + ROOT_EPS) + EPS  # two epsilons: a finite gradient at variance 0
+    std = exact_sqrt(variance + ROOT_EPS) + EPS  # two epsilons: a finite gradient at variance 0
     return (x - mean if subtract_mean else x) / std

@@ -7,6 +7,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from discorl.ops.roots import exact_sqrt
+
 SIGNED_HYPERBOLIC_EPS = 1e-3
 
 
@@ -17,7 +19,7 @@ def signed_log1p(x: Tensor) -> Tensor:
 
 def signed_hyperbolic(x: Tensor, eps: float = SIGNED_HYPERBOLIC_EPS) -> Tensor:
     """h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, the scale on which values are learnt."""
-    return torch.sign(x) * (torch.sqrt(x.abs() + 1) - 1) + eps * x
+    return torch.sign(x) * (exact_sqrt(x.abs() + 1) - 1) + eps * x
 
 
 def signed_parabolic(x: Tensor, eps: float = SIGNED_HYPERBOLIC_EPS) -> Tensor:
@@ -27,7 +29,7 @@ def signed_parabolic(x: Tensor, eps: float = SIGNED_HYPERBOLIC_EPS) -> Tensor:
     rule was trained on the result: a more accurate form would differ from it past tolerance, and
     so would dividing by eps where the reference's compiler multiplies by the rounded 1 / eps.
     """
-    root = torch.sqrt(1 + 4 * eps * (eps + 1 + x.abs()))
+    root = exact_sqrt(1 + 4 * eps * (eps + 1 + x.abs()))
     root = root * 0.5 * _reciprocal(eps, x.dtype) - 0.5 / eps
     return torch.sign(x) * (root.square() - 1)
 
