@@ -10,7 +10,8 @@ Tolerances are relative to the largest entry of an array. The reference's invers
 subtracts 500 from a float32 near 500, so its values come in steps of ``value_rounding``; arrays
 whose entries are small beside the values they are differences of (q - V, means of errors) are
 allowed that much instead; tests/test_golden.py shows that the reference is that far from exact.
-Likewise a meta-gradient is allowed what the last digits of the inputs change in it.
+Likewise parameters and meta-gradients are allowed what the last digits of the inputs change in
+them.
 """
 
 from __future__ import annotations
@@ -473,7 +474,8 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
                 if name == "normalized_td":
                     allowed = normalized_rounding(rounding, got, state.rule.td_moments)
                 elif name == "global_gradient_norm":  # proportional to the advantages
-                    allowed = loss_rounding * float(got / values.advantage.abs().max())
+                    largest = values.advantage.abs().max().clamp(min=rounding)
+                    allowed = max(allowed, loss_rounding * float(got / largest))
                 report.check(f"log/{name}", got, want, tolerances.values, allowed)
 
         check_rule_state(arrays, report, state.rule, i + 1, tolerances, rounding)
