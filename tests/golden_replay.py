@@ -109,6 +109,7 @@ MADE_OF_VALUES = {
 MADE_BY_THE_RULE = {"pi", "y", "z", "meta_input_emb"} | {
     f"{name}_{part}" for name in "yz" for part in ("logsumexp", "first8")
 }
+MEANS_OF_MADE_BY_THE_RULE = {"pi_hat", "y_hat", "z_hat"}  # as logged
 RULE_SENSITIVITY = 0.1  # of what the rule's networks make from all of these
 MEAN_ROUNDING = 5e-6  # of a logged mean, which may be near 0 though its terms are not
 
@@ -471,7 +472,9 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
             elif name in kind.log_names:
                 got = logged[kind.log_names[name]]
                 allowed = rounding if name in MADE_OF_VALUES else MEAN_ROUNDING
-                if name == "normalized_td":
+                if name in MEANS_OF_MADE_BY_THE_RULE:
+                    allowed = max(MEAN_ROUNDING, RULE_SENSITIVITY * rounding)
+                elif name == "normalized_td":
                     allowed = normalized_rounding(rounding, got, state.rule.td_moments)
                 elif name == "global_gradient_norm":  # proportional to the advantages
                     largest = values.advantage.abs().max().clamp(min=rounding)

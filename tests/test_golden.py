@@ -17,17 +17,24 @@ from tests.golden_replay import (
     group,
     load,
     net_for,
+    recognise,
     replay,
     value_rounding,
 )
 
 SCRIPT = Path(__file__).parent / "golden_replay.py"
-NEEDS_DISCO103 = ("disco103",)
 PATHS = sorted(GOLDEN.glob("*.npz"))
-SMALL_PATHS = [p for p in PATHS if not any(name in p.stem for name in NEEDS_DISCO103)]
+OTHER_SIZES = sorted((GOLDEN / "other_sizes").glob("*.npz"))
+
+
+def needs_disco103(path: Path) -> bool:
+    return "disco103" in path.stem
+
+
+SMALL_PATHS = [p for p in PATHS if not needs_disco103(p)]
 FILES = [
-    pytest.param(p, id=p.stem, marks=[] if p in SMALL_PATHS else pytest.mark.disco103)
-    for p in PATHS
+    pytest.param(p, id=p.stem, marks=pytest.mark.disco103 if needs_disco103(p) else [])
+    for p in PATHS + OTHER_SIZES
 ]
 LEARNER_FILES = [GOLDEN / f"{name}_learner.npz" for name in ("actor_critic", "disco_small")]
 
@@ -51,8 +58,9 @@ def test_equals_the_reference(path: Path) -> None:
     assert not report.failures, {q: report.worst[q] for q in report.failures}
 
 
-def test_there_are_files_of_every_kind() -> None:
-    assert {replay(p).kind for p in SMALL_PATHS} == {
+@pytest.mark.parametrize("paths", [PATHS, OTHER_SIZES], ids=["first", "other_sizes"])
+def test_there_are_files_of_every_kind(paths: list[Path]) -> None:
+    assert {recognise(load(p)).name for p in paths if not needs_disco103(p)} == {
         "value estimation",
         "policy gradient",
         "actor-critic learner",
