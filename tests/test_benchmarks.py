@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from benchmarks import same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.learning.tasks import RULES, TASKS
+from benchmarks.peers.pipe import receive, send
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from discorl.cli.train import parse_train
@@ -71,3 +75,25 @@ def test_picture_of_times(tmp_path: Path) -> None:
     assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     assert not plot_times({"learn_18": {"jax": {"ratio_to_discorl": 2.0}}}, tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_arrays_go_through_a_pipe() -> None:
+    sent = [{"a/b": np.arange(6.0).reshape(2, 3)}, {"x": np.array(1.0), "y": np.zeros(0)}]
+    stream = io.BytesIO()
+    for arrays in sent:
+        send(stream, arrays)
+    stream.seek(0)
+    for arrays in sent:
+        got = receive(stream)
+        assert got is not None and got.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(got[name], array)
+    assert receive(stream) is None
+
+
+def test_table_of_a_run_with_both_learners() -> None:
+    text = same_stream.table({1: {100: 0.2, 200: 0.96}}, {1: {100: 0.1, 200: 0.3}})
+    ours, theirs = text.splitlines()[-2:]
+    assert ours.startswith("| 1 | ours | 0.100 | 0.300 |") and ours.endswith("| None |")
+    assert theirs.startswith("| 1 | the reference's | 0.200 | 0.960 |")
+    assert theirs.endswith("| 200 |")
