@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.venvs import ROOT, AbsentError
-from benchmarks.workers import jax_reference, use_rule
+from benchmarks.venvs import ROOT
+from benchmarks.workers import jax_python, use_rule
 from discorl.atomic import write_atomically
 
 Curve = dict[int, float]
@@ -143,10 +143,7 @@ def main() -> None:
     files = RESULTS / f"{STEM}{args.name}"
     _, known = _stored(files.with_suffix(".json"))
     if missing := [s for s in args.reference_seeds if s not in known]:
-        try:
-            python = jax_reference(args.jax_python, install=True).python
-        except AbsentError as e:
-            parser.error(f"the JAX reference is absent: {e}")
+        python = jax_python(parser, args.jax_python)
         for seed in missing:
             keep({}, {seed: run_reference(seed, python)}, files, args.options)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
@@ -189,12 +186,17 @@ def command(
 def _stored(file: Path) -> tuple[dict[int, Curve], dict[int, Curve]]:
     """Curves of ours and of the reference that are there already."""
     stored = json.loads(file.read_text()) if file.is_file() else {"ours": {}, "reference": {}}
-    ours, reference = (
-        {int(seed): {int(step): rate for step, rate in curve.items()} for seed, curve in x.items()}
-        for x in (stored["ours"], stored["reference"])
-    )
+    ours, reference = (curves_of(stored[name]) for name in ("ours", "reference"))
     known = {seed: dict(zip(SHOWN, values, strict=True)) for seed, values in KNOWN.items()}
     return ours, known | reference
+
+
+def curves_of(stored: dict[str, dict[str, float]]) -> dict[int, Curve]:
+    """Curves by seed, from JSON, where all names are strings."""
+    return {
+        int(seed): {int(step): rate for step, rate in curve.items()}
+        for seed, curve in stored.items()
+    }
 
 
 if __name__ == "__main__":

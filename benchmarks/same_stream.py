@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.catch_curves import RESULTS, SHOWN, Curve, step_to
+from benchmarks.catch_curves import RESULTS, SHOWN, Curve, curves_of, step_to
 from benchmarks.peers.pipe import Arrays, receive, send
-from benchmarks.venvs import ROOT, AbsentError
-from benchmarks.workers import jax_reference, use_rule
+from benchmarks.venvs import ROOT
+from benchmarks.workers import jax_python, use_rule
 from discorl import presets
 from discorl.agents.rollout import collect_rollout
 from discorl.atomic import write_atomically
@@ -147,29 +147,19 @@ def main() -> None:
     parser.add_argument("--jax-python", type=Path, help="instead of the one in .bench/jax")
     args = parser.parse_args()
     use_rule()
-    try:
-        python = jax_reference(args.jax_python, install=True).python
-    except AbsentError as e:
-        parser.error(f"the JAX reference is absent: {e}")
+    python = jax_python(parser, args.jax_python)
     learner = ReferenceLearner(python)
     try:
         curve = run(args.seed, args.steps, learner)
     finally:
         learner.close()
     file = RESULTS / "same-stream.json"
-    curves = _curves(json.loads(file.read_text())) if file.is_file() else {}
+    curves = curves_of(json.loads(file.read_text())) if file.is_file() else {}
     curves = dict(sorted((curves | {args.seed: curve}).items()))
     write_atomically(file, f"{json.dumps(curves)}\n".encode())
-    text = table(curves, _curves(json.loads(OURS.read_text())["ours"]))
+    text = table(curves, curves_of(json.loads(OURS.read_text())["ours"]))
     file.with_suffix(".md").write_text(text)
     print(text)
-
-
-def _curves(stored: dict[str, dict[str, float]]) -> dict[int, Curve]:
-    return {
-        int(seed): {int(step): rate for step, rate in curve.items()}
-        for seed, curve in stored.items()
-    }
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.venvs import ROOT, AbsentError
+from benchmarks.venvs import ROOT
 from benchmarks.worker import COLUMNS, LEARNING_RATE, ROWS
-from benchmarks.workers import jax_reference, use_rule
+from benchmarks.workers import jax_python, use_rule
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.agents.update import update_agent
 from discorl.optim import AdamState
@@ -149,10 +149,7 @@ def main() -> None:
     parser.add_argument("--jax-python", type=Path, help="instead of the one in .bench/jax")
     args = parser.parse_args()
     use_rule()
-    try:
-        python = jax_reference(args.jax_python, install=True).python
-    except AbsentError as e:
-        parser.error(f"the JAX reference is absent: {e}")
+    python = jax_python(parser, args.jax_python)
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         module = "benchmarks.peers.jax_states"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -146,6 +147,14 @@ def jax_reference(given_python: Path | None, install: bool) -> Implementation:
     os.environ["DISCO_RL_PATH"] = str(Path(path).resolve())
     python = python_of("jax", _requirements("jax_reference"), given_python, install)
     return Implementation("jax", "jax_reference", python)
+
+
+def jax_python(parser: argparse.ArgumentParser, given: Path | None) -> Path:
+    """The reference's interpreter; without one, the command ends and says what is missing."""
+    try:
+        return jax_reference(given, install=True).python
+    except AbsentError as e:
+        parser.error(f"the JAX reference is absent: {e}")
 
 
 def disco_torch(given_python: Path | None, install: bool) -> Implementation:
