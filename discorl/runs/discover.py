@@ -113,7 +113,7 @@ class DiscoverRun:
             "discovered_by": f"discorl {__version__}, torch {torch.__version__}",
             "meta_steps": step,
             "seed": self.config.seed,
-            "init": self.config.init,
+            "init": Path(self.config.init).name,  # rules are published; folders are private
             "warm_start": min(step, self.config.num_imitations),
             "tasks": " ".join(self.config.tasks),
         }

@@ -199,6 +199,8 @@ def test_starts_from_a_rule_file(tmp_path: Path) -> None:
     assert second.rule.sizes == first.rule.sizes
     moved = max(float((second.params[k] - p).abs().max()) for k, p in first.params.items())
     assert 0 < moved < 2e-3  # one step from where the other stopped
+    provenance = load_rule(tmp_path / "second" / "rule.npz").provenance
+    assert provenance["init"] == "rule.npz", "without the folder, which is nobody's business"
 
 
 def test_groups_are_written_in_few_signs() -> None:
