@@ -133,16 +133,18 @@ class Catch:
         landed = ball_row == (self.rows if s is None else s.rows) - 1
         caught = paddle == state.ball_column
         if s is None:
-            reward = landed * (2.0 * caught - 1.0)
+            reward = landed * torch.where(caught, 1.0, -1.0)
         else:
             reward = landed * torch.where(caught, s.caught, s.missed)
         state = CatchState(
-            ball_row=torch.where(landed, 0, ball_row),
+            ball_row=ball_row.masked_fill(landed, 0),
             ball_column=torch.where(landed, self._new_balls(s, generator), state.ball_column),
-            paddle=torch.where(landed, self.columns // 2 if s is None else s.paddle, paddle),
+            paddle=paddle.masked_fill(landed, self.columns // 2)
+            if s is None
+            else torch.where(landed, s.paddle, paddle),
             settings=s,
         )
-        return state, TimeStep(self._render(state), reward, 1.0 - landed.float())
+        return state, TimeStep(self._render(state), reward, (~landed).float())
 
     def _new_balls(self, settings: CatchSettings | None, generator: torch.Generator) -> Tensor:
         size = (self.num_envs,)
@@ -155,6 +157,7 @@ class Catch:
         """1 where the ball and the paddle are; they never meet, see ``step``. [B, rows, columns]"""
         ball = torch.add(state.ball_column, state.ball_row, alpha=self.columns)
         if state.settings is None:
-            return self._boards[ball] + self._paddle_boards[state.paddle]
+            paddle_board = self._paddle_boards.index_select(0, state.paddle)
+            return self._boards.index_select(0, ball) + paddle_board
         paddle = torch.add(state.paddle, state.settings.rows - 1, alpha=self.columns)
         return self._boards[ball] + self._boards[paddle]

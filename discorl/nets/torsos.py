@@ -63,4 +63,5 @@ class MLPTorso(nn.Module):
 
     def _input(self, x: Tensor) -> Tensor:
         """[N, ...], or one number each [N], as rows."""
-        return network_input(x.flatten(1) if x.dim() > 1 else x.unsqueeze(1), self.mlp)
+        rows = x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
+        return network_input(rows, self.mlp.layers[0])
