@@ -36,17 +36,16 @@ class LSTM(nn.Module):
         return torch.cat([i, g, f + 1, o])
 
     def input_gates(self, x: Tensor) -> Tensor:
-        """The inputs' share of the gates, for any number of steps at once."""
-        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs])
+        """The inputs' share of the gates and the bias, for any number of steps at once."""
+        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs], self.bias())
 
-    def hidden_gates(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
+    def hidden_gates(self, hidden: Tensor) -> Tensor:
         """The hidden state's share of the gates."""
-        return nn.functional.linear(hidden, self.gates.weight[:, self.num_inputs :], bias)
+        return nn.functional.linear(hidden, self.gates.weight[:, self.num_inputs :])
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:
         """One step."""
-        gates = self.input_gates(x) + self.hidden_gates(state.hidden, self.bias())
-        return lstm_step(gates, state.cell)
+        return lstm_step(self.input_gates(x) + self.hidden_gates(state.hidden), state.cell)
 
     def unroll(self, x: Tensor, reset: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Run from the first step to the last, with a state of zeros wherever ``reset`` is true.
@@ -56,12 +55,11 @@ class LSTM(nn.Module):
         """
         projected = self.input_gates(x)
         keep = (~reset).to(x.dtype).unsqueeze(-1)
-        bias = self.bias()
-        weight = self.gates.weight[:, self.num_inputs :]  # once: its gradient is a whole kernel
+        weight = self.gates.weight[:, self.num_inputs :].T  # once: its gradient is a whole kernel
         outputs = []
         for gates_t, keep_t in zip(projected.unbind(), keep.unbind(), strict=True):
             hidden, cell = state.hidden * keep_t, state.cell * keep_t
-            state = lstm_step(gates_t + nn.functional.linear(hidden, weight, bias), cell)
+            state = lstm_step(torch.addmm(gates_t, hidden, weight), cell)
             outputs.append(state.hidden)
         return torch.stack(outputs), state
 
@@ -73,11 +71,11 @@ class LSTM(nn.Module):
         """
         projected = self.input_gates(x)
         keep = (~reset).to(x.dtype).unsqueeze(-1)
-        bias = self.bias()
+        weight = self.gates.weight[:, self.num_inputs :].T
         state = self.zero_state(x.shape[1])
         outputs = []
         for gates_t, keep_t in zip(projected.unbind()[::-1], keep.unbind()[::-1], strict=True):
             hidden, cell = state.hidden * keep_t, state.cell * keep_t
-            state = lstm_step(gates_t + self.hidden_gates(hidden, bias), cell)
+            state = lstm_step(torch.addmm(gates_t, hidden, weight), cell)
             outputs.append(state.hidden)
         return torch.stack(outputs[::-1])
