@@ -9,7 +9,7 @@ Shape legend, used in comments throughout the package:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +18,9 @@ from torch import Tensor
 
 Params = dict[str, Tensor]
 """Parameters by name, as ``torch.func.functional_call`` takes them."""
+
+Layers = Sequence[tuple[Tensor, Tensor]]
+"""Weight and bias of each layer of an MLP, with relu between them."""
 
 Observation: TypeAlias = Any
 """A tensor, or a ``dict[str, Tensor]`` where an environment shows a Dict or a Tuple.
@@ -168,13 +171,17 @@ class Reading:
 
 
 class Reader(NamedTuple):
-    """How a rule reads the agent's output. Rows are states, or (state, action) pairs."""
+    """How a rule reads the agent's output. Rows are states, or (state, action) pairs.
 
-    y: Callable[[Tensor], tuple[Tensor, Tensor]]
+    Each takes the output, or the input of its head [R, D] and the head's ``Layers``: of hundreds of
+    numbers in a row only a few are wanted, so the rest need not leave the cache.
+    """
+
+    y: Callable[[Tensor, Layers], tuple[Tensor, Tensor]]
     """y [R, Y] -> its two embeddings, [R, E] and [R, E']."""
-    z: Callable[[Tensor], tuple[Tensor, Tensor]]
+    z: Callable[[Tensor, Layers], tuple[Tensor, Tensor]]
     """z [R, Y] -> its two embeddings."""
-    q: Callable[[Tensor], Tensor]
+    q: Callable[[Tensor, Layers], Tensor]
     """q [R, K] -> its value [R]."""
 
 

@@ -13,6 +13,7 @@ PACKAGE = Path(discorl.__file__).parent
 LAYERS = [
     "errors",
     "atomic",
+    "cache",
     "types",
     "tree",
     "ops",

@@ -33,6 +33,8 @@ class Agent:
     where episodes are a step or two long: the first action would never be learnt from."""
     burn_in: int = 0
     """First steps of a rollout that only warm up the state of a recurrent network, without loss."""
+    native: bool = False
+    """Learn with the kernels of ``ops/native``, which must have been built: ``compile_agent``."""
 
     def __post_init__(self) -> None:
         num_actions = getattr(self.net, "num_actions", 0)

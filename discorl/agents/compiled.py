@@ -1,8 +1,9 @@
 """An agent whose first-order learning is compiled where that pays.
 
-The targets and the optimiser are many small operations, which a compiler merges. The network is
-large matrix products, which it cannot improve, and the losses have gradients of their own. Nothing
-that a meta-gradient crosses may be compiled: torch.compile has no double backward.
+The targets and the optimiser are many small operations, which torch.compile merges. The network is
+large matrix products, which no compiler improves; what comes between them, softmax above all, is
+left to kernels of our own (``ops/native``). Nothing that a meta-gradient crosses may be compiled:
+torch.compile has no double backward, nor have the kernels.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 
 from discorl.agents.agent import Agent
+from discorl.errors import DiscorlError
+from discorl.ops import native
 from discorl.optim import Transform
 from discorl.rules.base import UpdateRule
 
@@ -40,7 +43,7 @@ def compile_agent(agent: Agent) -> Agent:
         return agent
     rule: Any = CompiledRule(agent.rule, torch.compile(agent.rule.targets))
     optimiser = Transform(agent.optimiser.init, torch.compile(agent.optimiser.update))
-    return replace(agent, rule=rule, optimiser=optimiser)
+    return replace(agent, rule=rule, optimiser=optimiser, native=_kernels_work())
 
 
 def _compiler_works() -> bool:
@@ -49,3 +52,12 @@ def _compiler_works() -> bool:
         return float(torch.compile(lambda x: x.sin() + 1)(torch.zeros(2)).sum()) == 2.0
     except Exception:
         return False
+
+
+def _kernels_work() -> bool:
+    try:
+        native.build()
+    except DiscorlError as e:
+        warnings.warn(f"going on without the kernels for the CPU: {e}", stacklevel=3)
+        return False
+    return True

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.memory import memory_args, warm_up, without_burn_in
+from discorl.ops import native
 from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn
 from discorl.optim import global_norm
@@ -60,12 +61,13 @@ def update_agent(
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
     params = _alias(state.params, differentiable)
-    unroll, targets, rule_state = unroll_and_targets(
-        agent, rule_params, state, params, rollout, differentiable, across, each
-    )
-    loss, losses, output_grads = loss_and_output_grads(
-        agent, unroll.predictions, targets, rollout, differentiable, across, each
-    )
+    with native.kernels(agent.native and not differentiable):
+        unroll, targets, rule_state = unroll_and_targets(
+            agent, rule_params, state, params, rollout, differentiable, across, each
+        )
+        loss, losses, output_grads = loss_and_output_grads(
+            agent, unroll.predictions, targets, rollout, differentiable, across, each
+        )
     # A head whose parameters are all frozen has no graph.
     outputs = zip(tree.leaves(unroll.predictions), output_grads, strict=True)
     heads, head_grads = zip(*((x, g) for x, g in outputs if x.requires_grad), strict=True)
@@ -80,11 +82,12 @@ def update_agent(
 
     updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
     new_params = {name: p + updates[name] for name, p in state.params.items()}
+    gradient = tree.detach(grads)
     info = UpdateInfo(
         loss=across(loss.detach()),
         losses={name: across(x) for name, x in losses.items()},
-        gradient=tree.detach(grads),
-        gradient_norm=global_norm(tree.detach(grads), loss.dim()),
+        gradient=gradient,
+        gradient_norm=global_norm(gradient, loss.dim()),
         update_norm=global_norm(tree.detach(updates), loss.dim()),
         predictions=unroll.predictions if differentiable else tree.detach(unroll.predictions),
         targets=targets,

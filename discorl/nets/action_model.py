@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM, lstm_step
+from discorl.ops import native
 
 
 class ActionModel(nn.Module):
@@ -47,12 +48,26 @@ class ActionModel(nn.Module):
 
     def transition(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
         """The hidden state after an action. ``actions`` [N] -> [N, H]"""
-        one_hot = nn.functional.one_hot(actions, self.num_actions).to(cell.dtype)
-        return lstm_step(torch.addmm(gates, one_hot, self._action_gates()), cell).hidden
+        gates = torch.addmm(gates, self._one_hot(actions, cell), self._action_gates())
+        return lstm_step(gates, cell).hidden
+
+    def transition_some(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
+        """The hidden state after each of M actions. ``actions`` [N, M] -> [N, M, H]"""
+        if native.apply_to(cell, gates):
+            action_gates = self._action_gates()
+            return torch.ops.discorl.lstm_after_actions(gates, cell, action_gates, actions)
+        of_action = self._one_hot(actions, cell) @ self._action_gates()
+        return lstm_step(gates.unsqueeze(1) + of_action, cell.unsqueeze(1)).hidden
 
     def transition_all(self, cell: Tensor, gates: Tensor) -> Tensor:
         """The hidden state after each action. [N, A, H]"""
+        if native.apply_to(cell, gates):
+            every = torch.arange(self.num_actions).expand(len(cell), -1)
+            return self.transition_some(cell, gates, every)
         return lstm_step(gates.unsqueeze(1) + self._action_gates(), cell.unsqueeze(1)).hidden
+
+    def _one_hot(self, actions: Tensor, like: Tensor) -> Tensor:
+        return nn.functional.one_hot(actions, self.num_actions).to(like.dtype)
 
     def _action_gates(self) -> Tensor:
         """What a one-hot action adds to the gates, bias included. [A, 4H]"""

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from discorl import tree
 from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
-from discorl.nets.linear import Linear
+from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
+from discorl.ops import native
 from discorl.types import (
     AgentOutput,
     Heads,
+    Layers,
     LSTMState,
     Observation,
     Predictions,
@@ -171,10 +173,13 @@ class AgentNet(nn.Module):
             return Unroll(predictions)
         last, cell, gates, taken, y, heads = parts
         with torch.set_grad_enabled(differentiable):
-            of_taken = _in_blocks(lambda z, q: (*reader.z(z), reader.q(q)), heads["z"], heads["q"])
+            of_taken = _in_blocks(
+                lambda z, q: (*reader.z(z, ()), reader.q(q, ())), heads["z"], heads["q"]
+            )
             of_actions = self._read_others(cell, gates, taken, of_taken, reader)
             of_actions = _cat(of_actions, self._read_every_action(last, reader))
-            of_states = _cat(_in_blocks(reader.y, y), reader.y(self.flat_heads["y"](last)))
+            of_states = _in_blocks(lambda y: reader.y(y, ()), y)
+            of_states = _cat(of_states, reader.y(last, self._y_head()))
         return Unroll(predictions, _reading(of_states, of_actions, len(actions)))
 
     def predict(
@@ -201,7 +206,7 @@ class AgentNet(nn.Module):
         num_steps = len(tree.leaves(observations)[0])
         embedding, _ = self.embed(observations, resets, core_state)
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
-        of_states = _in_blocks(lambda x: reader.y(self.flat_heads["y"](x)), embedding)
+        of_states = _in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
         of_actions = self._read_every_action(embedding, reader)
         return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
@@ -277,24 +282,33 @@ class AgentNet(nn.Module):
         reader: Reader,
     ) -> tuple[Tensor, ...]:
         """Add the reading of the other actions to that of the taken ones [N]. -> [N, A, ...]"""
-        model, num_actions = self.action_model, self.num_actions
+        model, num_others = self.action_model, self.num_actions - 1
         assert model is not None
+        of_taken, taken = tuple(x.unsqueeze(1) for x in of_taken), taken.unsqueeze(1)
+        if num_others == 0:
+            return of_taken
 
         def read(cell: Tensor, gates: Tensor, actions: Tensor) -> tuple[Tensor, ...]:
-            return self._read(model.transition(cell, gates, actions), reader)
+            hidden = model.transition_some(cell, gates, actions)
+            readings = self._read(hidden.flatten(0, 1), reader)
+            return tuple(x.unflatten(0, (-1, num_others)) for x in readings)
 
         # The taken action first, then the others in cyclic order.
-        readings = [of_taken]
-        for turn in range(1, num_actions):
-            readings.append(_in_blocks(read, cell, gates, (taken + turn) % num_actions))
-        of_actions = tuple(torch.stack(parts, 1) for parts in zip(*readings, strict=True))
-        return _to_action_order(of_actions, taken.unsqueeze(1), num_actions)
+        turns = torch.arange(1, self.num_actions, device=taken.device)
+        others = (taken + turns) % self.num_actions
+        rows = max(1, ROWS_PER_BLOCK // num_others)
+        of_others = _in_blocks(read, cell, gates, others, rows=rows)
+        return _to_action_order(_cat(of_taken, of_others, 1), taken, self.num_actions)
 
     def _read(self, hidden: Tensor, reader: Reader) -> tuple[Tensor, ...]:
         """Read z and q of (state, action) pairs, one after the other so that both fit the cache."""
         assert self.action_model is not None
         heads = self.action_model.heads
-        return *reader.z(heads["z"](hidden)), reader.q(heads["q"](hidden))
+        z, q = (_layers(heads[name]) for name in ("z", "q"))
+        return *reader.z(hidden, z), reader.q(hidden, q)
+
+    def _y_head(self) -> Layers:
+        return _layers(self.flat_heads["y"])
 
 
 def check_heads(net: nn.Module, required: Heads) -> None:
@@ -320,10 +334,17 @@ def check_heads(net: nn.Module, required: Heads) -> None:
                 )
 
 
+def _layers(head: nn.Module) -> Layers:
+    assert isinstance(head, Linear | MLP)
+    return head.as_layers()
+
+
 def _in_blocks(
     fn: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, rows: int = ROWS_PER_BLOCK
 ) -> tuple[Tensor, ...]:
-    """Apply ``fn`` to blocks of rows and join what it returns."""
+    """Apply ``fn`` to blocks of rows and join what it returns; kernels make blocks themselves."""
+    if native.apply_to(inputs[0]):
+        return fn(*inputs)
     blocks = [fn(*block) for block in zip(*(x.split(rows) for x in inputs), strict=True)]
     return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))
 

@@ -10,6 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from discorl.types import Layers
+
 
 class Linear(nn.Linear):
     """A linear layer: weights truncated normal, bias zero.
@@ -31,6 +33,10 @@ class Linear(nn.Linear):
             nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
+    def as_layers(self) -> Layers:
+        """This layer alone, as data."""
+        return [(self.weight, self.bias)]
+
 
 class MLP(nn.Module):
     """Linear layers with relu between them, none after the last."""
@@ -47,6 +53,10 @@ class MLP(nn.Module):
         for i, layer in enumerate(self.layers):
             x = layer(torch.relu(x) if i else x)
         return x
+
+    def as_layers(self) -> Layers:
+        """The layers as data."""
+        return [(layer.weight, layer.bias) for layer in self.layers]  # pyright: ignore
 
 
 def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:

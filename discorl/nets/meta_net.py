@@ -18,7 +18,8 @@ from discorl.nets.lstm import LSTM
 from discorl.nets.meta_features import Embeddings, Experience, action_features, step_features
 from discorl.ops.live import live_mean_of_steps
 from discorl.ops.moments import MeanFn
-from discorl.types import LSTMState, Params
+from discorl.ops.softmax import softmax_linear
+from discorl.types import Layers, LSTMState, Params
 
 OUTPUT_INIT_STD = 0.3
 GATE_INIT_STD = 1.0
@@ -173,13 +174,14 @@ class PairedMLP:
         ).T.contiguous()  # [Y, few]: fast in this layout
         self._bias = torch.cat([bias_a, bias_b])
 
-    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = torch.addmm(self._bias, torch.softmax(logits, -1), self._weight)
+    def __call__(self, x: Tensor, layers: Layers = ()) -> tuple[Tensor, Tensor]:
+        """The embeddings of logits [R, Y], or of the logits that ``layers`` make of ``x``."""
+        hidden = softmax_linear(x, layers, self._weight, self._bias)
         outputs = []
-        for x, layers in zip(hidden.split(self._sizes, -1), self._layers, strict=True):
-            for weight, bias in layers[1:]:
-                x = nn.functional.linear(torch.relu(x), weight, bias)
-            outputs.append(x)
+        for part, (_, *later) in zip(hidden.split(self._sizes, -1), self._layers, strict=True):
+            for weight, bias in later:
+                part = nn.functional.linear(torch.relu(part), weight, bias)
+            outputs.append(part)
         return outputs[0], outputs[1]
 
 

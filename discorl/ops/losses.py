@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from discorl.ops import native
 from discorl.ops.categorical import two_hot_position
 
 ROWS_PER_BLOCK = 512
@@ -63,6 +64,9 @@ class _KLLoss(_RowLoss):
 
     @staticmethod
     def forward(logits: Tensor, target_logits: Tensor) -> tuple[Tensor, Tensor]:
+        if native.apply_to(logits, target_logits):
+            return _of_rows(torch.ops.discorl.kl_rows, logits, target_logits)
+
         def block(slope: Tensor, x: Tensor, t: Tensor) -> Tensor:
             q, p = torch.softmax(x, -1, out=slope), torch.softmax(t, -1)
             loss = (t - x).mul_(p).sum(-1) + _logsumexp(x, q) - _logsumexp(t, p)
@@ -90,6 +94,9 @@ class _SparseCrossEntropy(_RowLoss):
 
     @staticmethod
     def forward(logits: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        if native.apply_to(logits, weights):
+            return _of_rows(torch.ops.discorl.cross_entropy_rows, logits, index, weights)
+
         def block(slope: Tensor, x: Tensor, i: Tensor, w: Tensor) -> Tensor:
             q = torch.softmax(x, -1, out=slope)
             loss = _logsumexp(x, q) * w.sum(-1) - (x.gather(-1, i) * w).sum(-1)
@@ -115,6 +122,14 @@ class _SparseCrossEntropy(_RowLoss):
 def _logsumexp(logits: Tensor, probabilities: Tensor) -> Tensor:
     """log sum exp(logits) when the softmax is there already: its largest entry cannot underflow."""
     return logits.amax(-1) - probabilities.amax(-1).log()
+
+
+def _of_rows(
+    kernel: Callable[..., tuple[Tensor, Tensor]], *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Losses and slopes of all rows, by a kernel for rows."""
+    losses, slopes = kernel(*(x.flatten(0, -2) for x in inputs))
+    return losses.reshape(inputs[0].shape[:-1]), slopes.reshape(inputs[0].shape)
 
 
 def _in_blocks(block: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, Tensor]:

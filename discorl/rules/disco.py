@@ -88,7 +88,7 @@ class DiscoRule:
         return Reader(
             y=PairedMLP(rule_params, "trajectory.y", "lifetime.y"),
             z=PairedMLP(rule_params, "trajectory.z", "lifetime.z"),
-            q=lambda q: self.value_head.value(q.detach()),
+            q=self.value_head.constant_value,
         )
 
     def targets(

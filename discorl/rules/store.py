@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from discorl.cache import user_cache
 from discorl.errors import DiscorlError
 from discorl.rules.disco import DiscoRule, LossWeights
 from discorl.rules.download import download
@@ -83,8 +84,7 @@ def embedded_rules() -> Iterator[tuple[str, Path]]:
 
 def cache_path() -> Path:
     """Where a downloaded Disco103 is kept."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "discorl" / "disco_103.npz"
+    return user_cache() / "disco_103.npz"
 
 
 def find_disco103() -> Path | None:

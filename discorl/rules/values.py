@@ -11,7 +11,8 @@ from torch import Tensor
 from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn
-from discorl.types import Rollout, RuleState, Values
+from discorl.ops.softmax import mlp, softmax_linear
+from discorl.types import Layers, Rollout, RuleState, Values
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,15 @@ class ValueHead:
         mean = (
             categorical.expectation(output, self.max_abs) if self.num_bins else output.squeeze(-1)
         )
+        return squash.signed_parabolic(mean) if self.squashed else mean
+
+    @torch.no_grad()
+    def constant_value(self, x: Tensor, layers: Layers = ()) -> Tensor:
+        """The scalar value of outputs, or of what ``layers`` make of ``x``. [R, D] -> [R]"""
+        if self.num_bins is None:
+            return self.value(mlp(x, layers))
+        bins = categorical.support(self.num_bins, self.max_abs, x).unsqueeze(1)
+        mean = softmax_linear(x, layers, bins).squeeze(1)
         return squash.signed_parabolic(mean) if self.squashed else mean
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

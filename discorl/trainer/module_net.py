@@ -183,9 +183,9 @@ def _of_taken(x: Tensor, actions: Tensor) -> Tensor:
 def _read(out: dict[str, Tensor], reader: Reader) -> Reading:
     """The rule's reading of y, z and q; each embedding is computed once."""
     states, pairs = out["y"].shape[:-1], out["z"].shape[:-1]
-    y = _in_blocks(reader.y, out["y"].flatten(0, -2), states)
-    z = _in_blocks(reader.z, out["z"].flatten(0, -2), pairs)
-    q = _in_blocks(lambda x: (reader.q(x),), out["q"].flatten(0, -2), pairs)
+    y = _in_blocks(lambda x: reader.y(x, ()), out["y"].flatten(0, -2), states)
+    z = _in_blocks(lambda x: reader.z(x, ()), out["z"].flatten(0, -2), pairs)
+    q = _in_blocks(lambda x: (reader.q(x, ()),), out["q"].flatten(0, -2), pairs)
     return Reading(*y, *z, *q)
 
 

@@ -15,12 +15,17 @@ from discorl.nets.lstm import LSTM
 from discorl.nets.settings import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.ops.categorical import select_action
+from discorl.ops.softmax import mlp
 from discorl.rules import ActorCritic
 from discorl.types import EnvSpec, Heads, LSTMState, Reader, Unroll
 from tests.builders import assert_bit_equal, disturbed, random_rollout, rng, small_disco
 
 # Readers that keep everything: what is read is then what was predicted.
-EVERYTHING = Reader(y=lambda y: (y, 2 * y), z=lambda z: (z, 2 * z), q=lambda q: q.sum(-1))
+EVERYTHING = Reader(
+    y=lambda x, layers: (mlp(x, layers), 2 * mlp(x, layers)),
+    z=lambda x, layers: (mlp(x, layers), 2 * mlp(x, layers)),
+    q=lambda x, layers: mlp(x, layers).sum(-1),
+)
 
 
 def net_and_params(num_actions: int, torso: tuple[int, ...] = (7, 6)):

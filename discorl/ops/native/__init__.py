@@ -1,0 +1,99 @@
+"""A few functions of independent rows in C++ (``rows.cpp``), for learning on the CPU.
+
+``build`` compiles and loads them. They stand in for their torch counterparts inside of ``with
+kernels(True)``, wherever ``apply_to`` says so: single precision, on the CPU, and no gradient
+wanted. Results differ from torch's by rounding only.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from discorl.atomic import write_atomically
+from discorl.cache import user_cache
+from discorl.errors import DiscorlError
+
+SOURCE = Path(__file__).with_name("rows.cpp")
+TORCH = Path(torch.__file__).parent
+FLAGS = (
+    *("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
+    *(f"-I{TORCH / folder}" for folder in ("include", "include/torch/csrc/api/include")),
+)
+LINK = (f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10")
+INSTRUCTIONS = {
+    "AVX512": (
+        *("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"),
+        "-mprefer-vector-width=512",
+    ),
+    "AVX2": ("-mavx2", "-mfma"),
+}
+"""Compiler flags for what torch finds in the processor; elsewhere the compiler's defaults do."""
+
+_in_use: ContextVar[bool] = ContextVar("native kernels in use", default=False)
+
+
+@contextmanager
+def kernels(use: bool) -> Iterator[None]:
+    """Whether the kernels, once built, stand in for torch's operations."""
+    token = _in_use.set(use)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+def apply_to(*tensors: Tensor) -> bool:
+    """Whether to use a kernel here."""
+    if not _in_use.get() or torch.is_grad_enabled():
+        return False
+    return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+
+
+@functools.cache
+def build() -> None:
+    """Load the kernels, compiled on first use and then kept in the user's cache."""
+    instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+    command = [compiler(), *FLAGS, *instructions, str(SOURCE), *LINK]
+    told = (command, torch.__version__, platform.machine())
+    key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode())
+    library = user_cache() / f"rows-{key.hexdigest()[:16]}.so"
+    try:
+        if not library.is_file():
+            library.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(library, _compile(command))
+        torch.ops.load_library(library)
+    except OSError as e:
+        raise DiscorlError(f"the kernels cannot be kept or loaded as {library}: {e}") from e
+
+
+def compiler() -> str:
+    """The C++ compiler: ``CXX``, or the first of the usual names that is there."""
+    names = [os.environ.get("CXX") or "c++", "g++", "clang++"]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        raise DiscorlError("no C++ compiler was found: install g++ or clang++, or set CXX")
+    return found
+
+
+def _compile(command: list[str]) -> bytes:
+    """The library that the command makes."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "rows.so"
+        made = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
+        if made.returncode:
+            said = made.stderr.strip().splitlines() or ["it said nothing"]
+            raise DiscorlError(f"{command[0]} could not compile the kernels: {said[0]}")
+        return library.read_bytes()

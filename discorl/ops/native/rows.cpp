@@ -1,0 +1,255 @@
+// Functions of independent rows, each in one pass over memory that stays in a core's cache.
+//
+// They are what remains of an update's time beside its matrix products. Each does what a function
+// of the same name in the package does with torch operations, up to rounding; none has a gradient.
+// Plain loops, which the compiler turns into vector instructions of whatever machine it is on.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kBlock = 256;  // rows whose logits are in the cache at a time
+constexpr int64_t kGrain = 16;   // rows that are worth a thread
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// exp(x) for x <= 0, to two units in the last place: 2^n times a polynomial (Cephes' expf).
+inline float exp_of(float x) {
+  const float clamped = x < -87.0f ? -87.0f : x;
+  const float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounds to an integer
+  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  float scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return x < -87.0f ? 0.0f : p * scale;
+}
+
+inline float sigmoid_of(float x) {
+  const float e = exp_of(-std::fabs(x));
+  const float d = 1.0f / (1.0f + e);
+  return x < 0 ? e * d : d;
+}
+
+// A polynomial (Cephes' tanhf) near 0, where the quotient of exponentials would cancel.
+inline float tanh_of(float x) {
+  const float size = std::fabs(x), s = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * s + 2.06390887954e-2f;
+  p = p * s - 5.37397155531e-2f;
+  p = p * s + 1.33314422036e-1f;
+  p = p * s - 3.33332819422e-1f;
+  const float e = exp_of(-2 * size);
+  const float quotient = (1 - e) / (1 + e);
+  return size < 0.625f ? x + x * s * p : (x < 0 ? -quotient : quotient);
+}
+
+inline float largest(const float* x, int64_t size) {
+  float m = kLowest;
+#pragma omp simd reduction(max : m)
+  for (int64_t j = 0; j < size; ++j) m = x[j] > m ? x[j] : m;
+  return m;
+}
+
+// out <- exp(x - largest), where out may be x; returns the sum.
+inline float exponentials(const float* x, float* out, int64_t size) {
+  const float m = largest(x, size);
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < size; ++j) {
+    out[j] = exp_of(x[j] - m);
+    sum += out[j];
+  }
+  return sum;
+}
+
+void add_bias(float* x, const float* bias, int64_t rows, int64_t size, bool then_relu) {
+  const float floor = then_relu ? 0.0f : kLowest;
+  for (int64_t i = 0; i < rows; ++i, x += size) {
+#pragma omp simd
+    for (int64_t j = 0; j < size; ++j) {
+      const float v = x[j] + bias[j];
+      x[j] = v < floor ? floor : v;
+    }
+  }
+}
+
+inline Tensor first_rows(const Tensor& x, int64_t rows) {
+  return rows == x.size(0) ? x : x.narrow(0, 0, rows);
+}
+
+// softmax(MLP(x)) @ weight + bias. x [N, D], layers of the MLP, weight [K, E], bias [E] -> [N, E]
+Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
+                      const std::vector<Tensor>& layer_biases, const Tensor& weight,
+                      const std::optional<Tensor>& bias) {
+  const int64_t num_rows = x.size(0), num_logits = weight.size(0), num_outputs = weight.size(1);
+  const size_t num_layers = layer_weights.size();
+  const Tensor input = x.contiguous(), projection = weight.contiguous();
+  const Tensor added = bias ? bias->contiguous() : at::zeros({num_outputs}, x.options());
+  std::vector<Tensor> weights, biases;
+  for (const Tensor& w : layer_weights) weights.push_back(w.t());
+  for (const Tensor& b : layer_biases) biases.push_back(b.contiguous());
+  Tensor out = at::empty({num_rows, num_outputs}, x.options());
+
+  at::parallel_for(0, (num_rows + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;
+    std::vector<Tensor> buffers;
+    for (const Tensor& w : weights) {
+      buffers.push_back(at::empty({kBlock, w.size(1)}, x.options()));
+    }
+    if (num_layers == 0) buffers.push_back(at::empty({kBlock, num_logits}, x.options()));
+    float sums[kBlock];
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kBlock, rows = std::min(kBlock, num_rows - first);
+      Tensor logits = input.narrow(0, first, rows);
+      for (size_t l = 0; l < num_layers; ++l) {
+        Tensor product = first_rows(buffers[l], rows);
+        at::mm_out(product, logits, weights[l]);
+        add_bias(product.data_ptr<float>(), biases[l].data_ptr<float>(), rows, product.size(1),
+                 l + 1 < num_layers);
+        logits = product;
+      }
+      const Tensor powers = first_rows(buffers.back(), rows);
+      const float* x_row = logits.data_ptr<float>();
+      float* power = powers.data_ptr<float>();
+      for (int64_t i = 0; i < rows; ++i, x_row += num_logits, power += num_logits) {
+        sums[i] = exponentials(x_row, power, num_logits);
+      }
+      Tensor result = out.narrow(0, first, rows);
+      at::mm_out(result, powers, projection);
+      float* r = result.data_ptr<float>();
+      const float* b = added.data_ptr<float>();
+      for (int64_t i = 0; i < rows; ++i, r += num_outputs) {
+        for (int64_t j = 0; j < num_outputs; ++j) r[j] = r[j] / sums[i] + b[j];
+      }
+    }
+  });
+  return out;
+}
+
+// The hidden state of an LSTM after each of M actions. Its gates, in the order i, g, f, o, are the
+// state's and the action's: gates [N, 4H], cell [N, H], of_action [A, 4H], actions [N, M] -> [N, M, H]
+Tensor lstm_after_actions(const Tensor& gates, const Tensor& cell, const Tensor& of_action,
+                          const Tensor& actions) {
+  const int64_t num_rows = cell.size(0), h = cell.size(1), m = actions.size(1);
+  const Tensor g_ = gates.contiguous(), c_ = cell.contiguous(), w_ = of_action.contiguous(),
+               a_ = actions.contiguous();
+  Tensor out = at::empty({num_rows, m, h}, gates.options());
+  const float *g = g_.data_ptr<float>(), *c = c_.data_ptr<float>(), *w = w_.data_ptr<float>();
+  const int64_t* a = a_.data_ptr<int64_t>();
+  float* o = out.data_ptr<float>();
+  at::parallel_for(0, num_rows * m, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float *x = g + i / m * 4 * h, *y = w + a[i] * 4 * h, *cell_row = c + i / m * h;
+      float* hidden = o + i * h;
+#pragma omp simd
+      for (int64_t j = 0; j < h; ++j) {
+        const float in = sigmoid_of(x[j] + y[j]);
+        const float forget = sigmoid_of(x[2 * h + j] + y[2 * h + j]);
+        const float news = tanh_of(x[h + j] + y[h + j]);
+        const float shown = sigmoid_of(x[3 * h + j] + y[3 * h + j]);
+        hidden[j] = shown * tanh_of(forget * cell_row[j] + in * news);
+      }
+    }
+  });
+  return out;
+}
+
+// KL(softmax(target) || softmax(logits)) of each row, and its gradient in the logits.
+std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_logits) {
+  const int64_t num_rows = logits.size(0), size = logits.size(1);
+  const Tensor x_ = logits.contiguous(), t_ = target_logits.contiguous();
+  Tensor losses = at::empty({num_rows}, logits.options()), slopes = at::empty_like(x_);
+  const float *xs = x_.data_ptr<float>(), *ts = t_.data_ptr<float>();
+  float *loss = losses.data_ptr<float>(), *slope = slopes.data_ptr<float>();
+  at::parallel_for(0, num_rows, kGrain, [&](int64_t begin, int64_t end) {
+    std::vector<float> buffer(size);
+    float* p = buffer.data();
+    for (int64_t i = begin; i < end; ++i) {
+      const float *x = xs + i * size, *t = ts + i * size;
+      float* q = slope + i * size;
+      const float x_max = largest(x, size), t_max = largest(t, size);
+      float q_sum = 0, p_sum = 0, difference = 0;
+#pragma omp simd reduction(+ : q_sum, p_sum, difference)
+      for (int64_t j = 0; j < size; ++j) {
+        q[j] = exp_of(x[j] - x_max);
+        p[j] = exp_of(t[j] - t_max);
+        q_sum += q[j];
+        p_sum += p[j];
+        difference += (t[j] - x[j]) * p[j];
+      }
+      const float per_q = 1 / q_sum, per_p = 1 / p_sum;
+#pragma omp simd
+      for (int64_t j = 0; j < size; ++j) q[j] = q[j] * per_q - p[j] * per_p;
+      loss[i] = difference * per_p + (x_max - t_max) + std::log(q_sum) - std::log(p_sum);
+    }
+  });
+  return {losses, slopes};
+}
+
+// -sum of weight * log_softmax(logits) over the M classes that have one, and its gradient.
+std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor& index,
+                                              const Tensor& weights) {
+  const int64_t num_rows = logits.size(0), size = logits.size(1), m = index.size(1);
+  const Tensor x_ = logits.contiguous(), i_ = index.contiguous(), w_ = weights.contiguous();
+  Tensor losses = at::empty({num_rows}, logits.options()), slopes = at::empty_like(x_);
+  const float *xs = x_.data_ptr<float>(), *ws = w_.data_ptr<float>();
+  const int64_t* is = i_.data_ptr<int64_t>();
+  float *loss = losses.data_ptr<float>(), *slope = slopes.data_ptr<float>();
+  at::parallel_for(0, num_rows, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float *x = xs + i * size, *w = ws + i * m;
+      const int64_t* classes = is + i * m;
+      float* q = slope + i * size;
+      const float sum = exponentials(x, q, size);
+      const float per_q = 1 / sum, log_sum = largest(x, size) + std::log(sum);
+#pragma omp simd
+      for (int64_t j = 0; j < size; ++j) q[j] *= per_q;
+      loss[i] = 0;
+      for (int64_t k = 0; k < m; ++k) {
+        loss[i] += w[k] * (log_sum - x[classes[k]]);
+        q[classes[k]] -= w[k];
+      }
+    }
+  });
+  return {losses, slopes};
+}
+
+}  // namespace
+
+TORCH_LIBRARY(discorl, m) {
+  m.def(
+      "softmax_linear(Tensor x, Tensor[] layer_weights, Tensor[] layer_biases, Tensor weight, "
+      "Tensor? bias) -> Tensor");
+  m.def("lstm_after_actions(Tensor gates, Tensor cell, Tensor of_action, Tensor actions) -> Tensor");
+  m.def("kl_rows(Tensor logits, Tensor target_logits) -> (Tensor, Tensor)");
+  m.def("cross_entropy_rows(Tensor logits, Tensor index, Tensor weights) -> (Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(discorl, CPU, m) {
+  m.impl("softmax_linear", [](const Tensor& x, at::TensorList weights, at::TensorList biases,
+                              const Tensor& weight, const std::optional<Tensor>& bias) {
+    return softmax_linear(x, weights.vec(), biases.vec(), weight, bias);
+  });
+  m.impl("lstm_after_actions", lstm_after_actions);
+  m.impl("kl_rows", kl_rows);
+  m.impl("cross_entropy_rows", cross_entropy_rows);
+}
