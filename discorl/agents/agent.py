@@ -17,6 +17,7 @@ from discorl.nets.linear import init_params
 from discorl.nets.lstm import LSTM
 from discorl.nets.settings import NetConfig
 from discorl.nets.torsos import MLPTorso
+from discorl.ops import native
 from discorl.rules.base import UpdateRule
 from discorl.types import AgentState, EnvSpec, LSTMState
 
@@ -34,9 +35,11 @@ class Agent:
     burn_in: int = 0
     """First steps of a rollout that only warm up the state of a recurrent network, without loss."""
     native: bool = False
-    """Learn with the kernels of ``ops/native``, which must have been built: ``compile_agent``."""
+    """Learn with the kernels of ``ops/native``, where they apply: one agent on the CPU."""
 
     def __post_init__(self) -> None:
+        if self.native:
+            native.build()
         num_actions = getattr(self.net, "num_actions", 0)
         check_heads(self.net, self.rule.heads(num_actions))
         if self.burn_in < 0:

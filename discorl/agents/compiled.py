@@ -35,8 +35,8 @@ class CompiledRule:
 def compile_agent(agent: Agent) -> Agent:
     """The agent with compiled targets and optimiser, or as it was if there is no compiler.
 
-    The first updates take up to a minute longer. The numbers differ from the uncompiled ones by
-    rounding only.
+    It also gets the kernels, for the CPU, if they can be built. The first updates take up to a
+    minute longer. The numbers differ from the uncompiled ones by rounding only.
     """
     if not _compiler_works():
         warnings.warn("no working C++ compiler was found; going on uncompiled", stacklevel=2)

@@ -61,7 +61,7 @@ def update_agent(
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
     params = _alias(state.params, differentiable)
-    with native.kernels(agent.native and not differentiable):
+    with native.kernels(agent.native and not differentiable and each is one_agent):
         unroll, targets, rule_state = unroll_and_targets(
             agent, rule_params, state, params, rollout, differentiable, across, each
         )

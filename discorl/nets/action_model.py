@@ -62,7 +62,7 @@ class ActionModel(nn.Module):
     def transition_all(self, cell: Tensor, gates: Tensor) -> Tensor:
         """The hidden state after each action. [N, A, H]"""
         if native.apply_to(cell, gates):
-            every = torch.arange(self.num_actions).expand(len(cell), -1)
+            every = torch.arange(self.num_actions, device=cell.device).expand(len(cell), -1)
             return self.transition_some(cell, gates, every)
         return lstm_step(gates.unsqueeze(1) + self._action_gates(), cell.unsqueeze(1)).hidden
 

@@ -18,7 +18,7 @@ from discorl.nets.lstm import LSTM
 from discorl.nets.meta_features import Embeddings, Experience, action_features, step_features
 from discorl.ops.live import live_mean_of_steps
 from discorl.ops.moments import MeanFn
-from discorl.ops.softmax import softmax_linear
+from discorl.ops.softmax import mlp, softmax_linear
 from discorl.types import Layers, LSTMState, Params
 
 OUTPUT_INIT_STD = 0.3
@@ -179,9 +179,7 @@ class PairedMLP:
         hidden = softmax_linear(x, layers, self._weight, self._bias)
         outputs = []
         for part, (_, *later) in zip(hidden.split(self._sizes, -1), self._layers, strict=True):
-            for weight, bias in later:
-                part = nn.functional.linear(torch.relu(part), weight, bias)
-            outputs.append(part)
+            outputs.append(mlp(torch.relu(part), later) if later else part)
         return outputs[0], outputs[1]
 
 

@@ -45,18 +45,22 @@ class ValueHead:
 
     def value(self, output: Tensor) -> Tensor:
         """The scalar value. [..., K] -> [...]"""
-        mean = (
-            categorical.expectation(output, self.max_abs) if self.num_bins else output.squeeze(-1)
-        )
-        return squash.signed_parabolic(mean) if self.squashed else mean
+        if self.num_bins is None:
+            return self._unsquash(output.squeeze(-1))
+        return self._unsquash(categorical.expectation(output, self.max_abs))
 
     @torch.no_grad()
     def constant_value(self, x: Tensor, layers: Layers = ()) -> Tensor:
-        """The scalar value of outputs, or of what ``layers`` make of ``x``. [R, D] -> [R]"""
+        """The value of outputs, or of what ``layers`` make of ``x``. [R, D] -> [R]
+
+        A constant: no gradient passes.
+        """
         if self.num_bins is None:
             return self.value(mlp(x, layers))
         bins = categorical.support(self.num_bins, self.max_abs, x).unsqueeze(1)
-        mean = softmax_linear(x, layers, bins).squeeze(1)
+        return self._unsquash(softmax_linear(x, layers, bins).squeeze(1))
+
+    def _unsquash(self, mean: Tensor) -> Tensor:
         return squash.signed_parabolic(mean) if self.squashed else mean
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

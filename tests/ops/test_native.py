@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,49 +40,51 @@ def compiler_is_missing() -> bool:
     return False
 
 
+KERNELS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
+
 needs_compiler = pytest.mark.skipif(
     compiler_is_missing(), reason="needs a C++ compiler: install g++ or clang++, or set CXX"
 )
 
 
 @pytest.fixture
-def _built() -> None:
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The kernels, built; counts how often each is called."""
     native.build()
+    counted: Counter[str] = Counter()
 
+    def count(name: str) -> None:
+        kernel = getattr(torch.ops.discorl, name)
 
-pytestmark = [needs_compiler, pytest.mark.usefixtures("_built")]
+        def noted(*args: object) -> object:
+            counted[name] += 1
+            return kernel(*args)
+
+        monkeypatch.setattr(torch.ops.discorl, name, noted)
+
+    for name in KERNELS:
+        count(name)
+    return counted
 
 
 @pytest.fixture
-def in_use(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update uses the kernels."""
     kernels = native.kernels
     monkeypatch.setattr(native, "kernels", lambda use: kernels(True))
-    with kernels(True):
-        yield
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(*shape, generator=rng(seed))
 
 
-def calls_of(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    """Notes whenever the kernel of that name is called."""
-    calls: list[str] = []
-    kernel = getattr(torch.ops.discorl, name)
-
-    def noted(*args: object) -> object:
-        calls.append(name)
-        return kernel(*args)
-
-    monkeypatch.setattr(torch.ops.discorl, name, noted)
-    return calls
-
-
-@pytest.mark.parametrize("rows", [1, 255, 256, 257, 700])
+@needs_compiler
+@pytest.mark.parametrize("rows", [0, 1, 255, 256, 257, 700])
 @pytest.mark.parametrize("sizes", [(9,), (5, 9), (5, 6, 9)], ids=str)
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_softmax_linear(rows: int, sizes: tuple[int, ...], outputs: int) -> None:
+def test_softmax_linear(
+    rows: int, sizes: tuple[int, ...], outputs: int, calls: Counter[str]
+) -> None:
     x = normal(rows, sizes[0])
     layers = [(normal(n, m, seed=n), normal(n, seed=m)) for m, n in itertools.pairwise(sizes)]
     weight, bias = normal(sizes[-1], outputs, seed=3), normal(outputs, seed=4)
@@ -90,40 +92,60 @@ def test_softmax_linear(rows: int, sizes: tuple[int, ...], outputs: int) -> None
         with torch.no_grad(), native.kernels(True):
             got = softmax_linear(x, layers, weight, added)
         torch.testing.assert_close(got, softmax_linear(x, layers, weight, added))
+    assert calls == {"softmax_linear": 2}
 
 
-def test_rows_and_factors_may_lie_apart_in_memory() -> None:
+@needs_compiler
+def test_rows_and_factors_may_lie_apart_in_memory(calls: Counter[str]) -> None:
     x, weight, bias = normal(9, 300).T, normal(3, 9).T, normal(6)[::2]
     layers = [(normal(9, 9).T, normal(18)[::2])]
-    with torch.no_grad(), native.kernels(True):
-        got = softmax_linear(x, layers, weight, bias)
-    torch.testing.assert_close(got, softmax_linear(x, layers, weight, bias))
+    model = ActionModel(5, 3, {"q": 3}, lstm_size=4, head_hidden=(4,))
+    cell, gates, actions = normal(4, 7).T, normal(16, 7).T, torch.randint(3, (2, 7)).T
+
+    def everything() -> list[Tensor]:
+        with torch.no_grad():
+            return [
+                softmax_linear(x, layers, weight, bias),
+                model.transition_some(cell, gates, actions),
+                kl_loss(normal(9, 40, seed=1).T, x[:40]),
+                two_hot_loss(x[:40], normal(80)[::2], 1.0),
+            ]
+
+    with native.kernels(True):
+        got = everything()
+    assert set(calls) == KERNELS
+    torch.testing.assert_close(got, everything())
 
 
+@needs_compiler
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
-def test_softmax_is_exact_to_a_few_units_in_the_last_place(scale: float) -> None:
+def test_softmax_is_as_exact_as_single_precision_allows(scale: float, calls: Counter[str]) -> None:
     logits, identity = normal(500, 601, scale=scale), torch.eye(601)
     with torch.no_grad(), native.kernels(True):
         got = softmax_linear(logits, [], identity)
     exact = torch.softmax(logits.double(), -1)
     error = (got - exact).abs() / exact.clamp(min=1e-30)
     assert float(error[exact > 1e-30].max()) < 5e-6  # the exponent is rounded too: |x| * 6e-8
+    assert calls == {"softmax_linear": 1}
 
 
-def test_infinity_and_nan_are_as_in_torch() -> None:
+@needs_compiler
+def test_infinity_and_nan_are_as_in_torch(calls: Counter[str]) -> None:
     logits = normal(4, 7)
     logits[0, 2] = -torch.inf
     logits[1, 2] = torch.inf
     logits[2, 2] = torch.nan
     with torch.no_grad(), native.kernels(True):
         got = softmax_linear(logits, [], torch.eye(7))
+    assert calls == {"softmax_linear": 1}
     assert float(got[0, 2]) == 0
     assert got[1].isnan().any() and got[2].isnan().any()
     torch.testing.assert_close(got[[0, 3]], torch.softmax(logits[[0, 3]], -1))
 
 
-@pytest.mark.parametrize("num_actions", [2, 3, 18])
-def test_lstm_after_actions(num_actions: int) -> None:
+@needs_compiler
+@pytest.mark.parametrize("num_actions", [1, 2, 3, 18])
+def test_lstm_after_actions(num_actions: int, calls: Counter[str]) -> None:
     model = ActionModel(5, num_actions, {"q": 3}, lstm_size=19, head_hidden=(4,))
     cell, gates = normal(40, 19, scale=3.0), normal(40, 76, scale=4.0)
     actions = torch.randint(num_actions, (40, 2), generator=rng())
@@ -136,14 +158,13 @@ def test_lstm_after_actions(num_actions: int) -> None:
         with native.kernels(True):
             got = hidden()
     torch.testing.assert_close(got, expected)
+    assert calls == {"lstm_after_actions": 2}
 
 
+@needs_compiler
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
-def test_losses_and_their_gradients(
-    rows: int, scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = calls_of(monkeypatch, "kl_rows"), calls_of(monkeypatch, "cross_entropy_rows")
+def test_losses_and_their_gradients(rows: int, scale: float, calls: Counter[str]) -> None:
     logits = normal(rows, 2, 21, scale=scale).requires_grad_()
     target, x = normal(rows, 2, 21, seed=1, scale=scale), normal(rows, 2, seed=2, scale=9.0)
 
@@ -153,15 +174,16 @@ def test_losses_and_their_gradients(
         return [*losses, *grads]
 
     expected = losses_and_gradients()
-    assert not any(calls)
+    assert not calls
     with native.kernels(True):
         got = losses_and_gradients()
-    assert all(calls)
+    assert calls == {"kl_rows": 1, "cross_entropy_rows": 1}
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5 * max(1.0, scale))
 
 
-def test_threads_do_not_change_a_bit() -> None:
+@needs_compiler
+def test_threads_do_not_change_a_bit(calls: Counter[str]) -> None:
     x, layers = normal(1500, 8), [(normal(30, 8), normal(30))]
     model = ActionModel(5, 3, {"q": 3}, lstm_size=16, head_hidden=(4,))
 
@@ -171,9 +193,11 @@ def test_threads_do_not_change_a_bit() -> None:
                 softmax_linear(x, layers, normal(30, 4)),
                 model.transition_all(normal(1500, 16), normal(1500, 64)),
                 kl_loss(normal(1500, 30), normal(1500, 30, seed=1)),
+                two_hot_loss(normal(1500, 30), normal(1500), 2.0),
             ]
 
     one = everything()
+    assert set(calls) == KERNELS
     torch.set_num_threads(2)
     try:
         assert_bit_equal(everything(), one)
@@ -196,22 +220,25 @@ def test_used_only_where_they_apply() -> None:
         assert not native.apply_to(x)
 
 
-def test_an_update_gives_the_same_numbers() -> None:
+@needs_compiler
+def test_an_update_gives_the_same_numbers(calls: Counter[str]) -> None:
     rule = small_disco()
     plain = small_agent(rule)
     fast = replace(plain, native=True)
     rule_params, rollout = random_rule_params(rule), random_rollout()
     state = plain.init_state(rng())
     expected, want = update_agent(plain, rule_params, state, rollout)
+    assert not calls
     got, info = update_agent(fast, rule_params, state, rollout)
     for a, b in zip(tree.leaves(info.gradient), tree.leaves(want.gradient), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
     for a, b in zip(tree.leaves(got), tree.leaves(expected), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    assert set(calls) == KERNELS
 
 
-def test_a_meta_gradient_never_meets_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [calls_of(monkeypatch, name) for name in ("kl_rows", "softmax_linear")]
+@needs_compiler
+def test_meta_gradients_and_populations_never_meet_them(calls: Counter[str]) -> None:
     rule = small_disco()
     plain = small_agent(rule)
     fast = replace(plain, native=True)
@@ -222,9 +249,31 @@ def test_a_meta_gradient_never_meets_them(monkeypatch: pytest.MonkeyPatch) -> No
         for agent in (plain, fast)
     ]
     assert_bit_equal(results[0], results[1])
-    assert not any(calls)
-    update_agent(fast, rule_params, state, rollout)
-    assert all(calls)
+    stacked = tree.stack([rule_params] * 2), tree.stack([state] * 2), tree.stack([rollout] * 2)
+    results = [update_agent(agent, *stacked, each=tree.vmap)[0] for agent in (plain, fast)]
+    assert_bit_equal(results[0], results[1])
+    assert not calls
+
+
+@needs_compiler
+def test_wrong_shapes_are_refused() -> None:
+    native.build()
+    kernels, x, index = torch.ops.discorl, normal(4, 5), torch.zeros(4, 2, dtype=torch.long)
+    for kernel, args in (
+        (kernels.softmax_linear, (x, [], [], normal(6, 2), None)),
+        (kernels.softmax_linear, (x, [normal(6, 5)], [normal(6)], normal(7, 2), None)),
+        (kernels.softmax_linear, (x, [normal(6, 5)], [normal(5)], normal(6, 2), None)),
+        (kernels.softmax_linear, (x, [], [], normal(5, 2), normal(3))),
+        (kernels.lstm_after_actions, (normal(4, 20), x, normal(3, 20), index + 3)),
+        (kernels.lstm_after_actions, (normal(4, 20), x, normal(3, 20), index - 1)),
+        (kernels.lstm_after_actions, (normal(4, 19), x, normal(3, 20), index)),
+        (kernels.lstm_after_actions, (normal(4, 20), x, normal(3, 20), index[:3])),
+        (kernels.kl_rows, (x, x[:1])),
+        (kernels.cross_entropy_rows, (x, index + 5, normal(4, 2))),
+        (kernels.cross_entropy_rows, (x, index, normal(4, 1))),
+    ):
+        with pytest.raises(RuntimeError, match=r"differ|size|width|range|gates"):
+            kernel(*args)
 
 
 GOLDEN_FILES = [
@@ -235,18 +284,19 @@ GOLDEN_FILES = [
 ]
 
 
+@needs_compiler
 @pytest.mark.usefixtures("in_use")
 @pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda p: p.stem)
-def test_equals_the_reference(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = calls_of(monkeypatch, "cross_entropy_rows")
+def test_equals_the_reference(path: Path, calls: Counter[str]) -> None:
     report = replay(path)
-    assert report.worst and calls
+    assert report.worst and calls["cross_entropy_rows"]
     assert not report.failures, {q: report.worst[q] for q in report.failures}
 
 
 BUILD = "from discorl.ops import native; native.build(); print('built')"
 
 
+@needs_compiler
 def test_compiled_once_and_kept(tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path)}
     assert "built" in run_python("-c", BUILD, env=env).stdout
@@ -254,6 +304,8 @@ def test_compiled_once_and_kept(tmp_path: Path) -> None:
     made = library.stat().st_mtime_ns
     assert "built" in run_python("-c", BUILD, env=env).stdout
     assert [f.stat().st_mtime_ns for f in (tmp_path / "discorl").iterdir()] == [made]
+    library.write_bytes(b"no library")
+    assert "built" in run_python("-c", BUILD, env=env).stdout, "what cannot be loaded is made again"
 
 
 def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
@@ -261,6 +313,22 @@ def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert failed.returncode
     assert "false could not compile the kernels" in failed.stderr
     assert list((tmp_path / "discorl").iterdir()) == []
+
+
+def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which is not there"):
+        native.compiler()
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(DiscorlError, match="no C\\+\\+ compiler was found"):
+        native.compiler()
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "discorl").write_text("a file where the folder should be")
+    failed = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "true"})
+    assert "DiscorlError: the kernels cannot be kept or loaded" in failed.stderr
 
 
 def test_goes_on_without_kernels_that_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:

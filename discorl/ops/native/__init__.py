@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -30,6 +31,7 @@ SOURCE = Path(__file__).with_name("rows.cpp")
 TORCH = Path(torch.__file__).parent
 FLAGS = (
     *("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
+    f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
     *(f"-I{TORCH / folder}" for folder in ("include", "include/torch/csrc/api/include")),
 )
 LINK = (f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10")
@@ -65,35 +67,48 @@ def apply_to(*tensors: Tensor) -> bool:
 @functools.cache
 def build() -> None:
     """Load the kernels, compiled on first use and then kept in the user's cache."""
-    instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
-    command = [compiler(), *FLAGS, *instructions, str(SOURCE), *LINK]
-    told = (command, torch.__version__, platform.machine())
-    key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode())
-    library = user_cache() / f"rows-{key.hexdigest()[:16]}.so"
     try:
-        if not library.is_file():
+        instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+        command = [*compiler(), *FLAGS, *instructions, str(SOURCE), *LINK]
+        told = (command, torch.__version__, platform.machine())
+        key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode())
+        library = user_cache() / f"rows-{key.hexdigest()[:16]}.so"
+        if not (library.is_file() and _loaded(library)):
             library.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(library, _compile(command))
-        torch.ops.load_library(library)
-    except OSError as e:
-        raise DiscorlError(f"the kernels cannot be kept or loaded as {library}: {e}") from e
+            write_atomically(library, _compiled(command))
+            torch.ops.load_library(library)
+    except (OSError, RuntimeError) as e:  # RuntimeError: there is no home directory
+        raise DiscorlError(f"the kernels cannot be kept or loaded: {e.__cause__ or e}") from e
 
 
-def compiler() -> str:
-    """The C++ compiler: ``CXX``, or the first of the usual names that is there."""
-    names = [os.environ.get("CXX") or "c++", "g++", "clang++"]
-    found = next((path for name in names if (path := shutil.which(name))), None)
+def compiler() -> list[str]:
+    """The command of a C++ compiler: ``CXX``, or the first of the usual names that is there."""
+    if given := os.environ.get("CXX", "").strip():
+        if shutil.which(shlex.split(given)[0]):
+            return shlex.split(given)
+        raise DiscorlError(f"CXX names {given}, which is not there: install it, or unset CXX")
+    found = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if found is None:
         raise DiscorlError("no C++ compiler was found: install g++ or clang++, or set CXX")
-    return found
+    return [found]
 
 
-def _compile(command: list[str]) -> bytes:
+def _loaded(library: Path) -> bool:
+    """Load what an earlier run has kept; False if this system cannot."""
+    try:
+        torch.ops.load_library(library)
+    except OSError:
+        return False
+    return True
+
+
+def _compiled(command: list[str]) -> bytes:
     """The library that the command makes."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "rows.so"
         made = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
         if made.returncode:
-            said = made.stderr.strip().splitlines() or ["it said nothing"]
-            raise DiscorlError(f"{command[0]} could not compile the kernels: {said[0]}")
+            said = made.stderr.strip().splitlines()
+            why = next((line for line in said if "error" in line), "it did not say why")
+            raise DiscorlError(f"{command[0]} could not compile the kernels: {why}")
         return library.read_bytes()

@@ -1,8 +1,8 @@
 // Functions of independent rows, each in one pass over memory that stays in a core's cache.
 //
-// They are what remains of an update's time beside its matrix products. Each does what a function
-// of the same name in the package does with torch operations, up to rounding; none has a gradient.
-// Plain loops, which the compiler turns into vector instructions of whatever machine it is on.
+// They are what remains of an update's time beside its matrix products. Each does, up to rounding,
+// what its caller in the package does with torch operations where it may not be used; none has a
+// gradient. Plain loops, which the compiler turns into vector instructions of whatever machine it is on.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -102,6 +102,13 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
                       const std::optional<Tensor>& bias) {
   const int64_t num_rows = x.size(0), num_logits = weight.size(0), num_outputs = weight.size(1);
   const size_t num_layers = layer_weights.size();
+  TORCH_CHECK(num_layers == layer_biases.size(), "a layer lacks its weight or bias");
+  for (size_t l = 0; l < num_layers; ++l) {
+    TORCH_CHECK(layer_biases[l].numel() == layer_weights[l].size(0), "a bias of another size");
+  }
+  TORCH_CHECK((num_layers ? layer_weights.back().size(0) : x.size(1)) == num_logits,
+              "the last layer's width is not the number of logits");
+  TORCH_CHECK(!bias || bias->numel() == num_outputs, "a bias of another size");
   const Tensor input = x.contiguous(), projection = weight.contiguous();
   const Tensor added = bias ? bias->contiguous() : at::zeros({num_outputs}, x.options());
   std::vector<Tensor> weights, biases;
@@ -145,11 +152,20 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
   return out;
 }
 
+void check_index(const Tensor& index, int64_t size) {
+  if (index.numel() == 0) return;
+  const auto [lowest, highest] = at::aminmax(index);
+  TORCH_CHECK(lowest.item<int64_t>() >= 0 && highest.item<int64_t>() < size, "index out of range");
+}
+
 // The hidden state of an LSTM after each of M actions. Its gates, in the order i, g, f, o, are the
 // state's and the action's: gates [N, 4H], cell [N, H], of_action [A, 4H], actions [N, M] -> [N, M, H]
 Tensor lstm_after_actions(const Tensor& gates, const Tensor& cell, const Tensor& of_action,
                           const Tensor& actions) {
   const int64_t num_rows = cell.size(0), h = cell.size(1), m = actions.size(1);
+  TORCH_CHECK(gates.size(0) == num_rows && actions.size(0) == num_rows, "rows differ in number");
+  TORCH_CHECK(gates.size(1) == 4 * h && of_action.size(1) == 4 * h, "4 gates for each cell");
+  check_index(actions, of_action.size(0));
   const Tensor g_ = gates.contiguous(), c_ = cell.contiguous(), w_ = of_action.contiguous(),
                a_ = actions.contiguous();
   Tensor out = at::empty({num_rows, m, h}, gates.options());
@@ -176,6 +192,7 @@ Tensor lstm_after_actions(const Tensor& gates, const Tensor& cell, const Tensor&
 // KL(softmax(target) || softmax(logits)) of each row, and its gradient in the logits.
 std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_logits) {
   const int64_t num_rows = logits.size(0), size = logits.size(1);
+  TORCH_CHECK(logits.sizes() == target_logits.sizes(), "predictions and targets differ in shape");
   const Tensor x_ = logits.contiguous(), t_ = target_logits.contiguous();
   Tensor losses = at::empty({num_rows}, logits.options()), slopes = at::empty_like(x_);
   const float *xs = x_.data_ptr<float>(), *ts = t_.data_ptr<float>();
@@ -209,6 +226,8 @@ std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_lo
 std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor& index,
                                               const Tensor& weights) {
   const int64_t num_rows = logits.size(0), size = logits.size(1), m = index.size(1);
+  TORCH_CHECK(index.size(0) == num_rows && index.sizes() == weights.sizes(), "shapes differ");
+  check_index(index, size);
   const Tensor x_ = logits.contiguous(), i_ = index.contiguous(), w_ = weights.contiguous();
   Tensor losses = at::empty({num_rows}, logits.options()), slopes = at::empty_like(x_);
   const float *xs = x_.data_ptr<float>(), *ws = w_.data_ptr<float>();
