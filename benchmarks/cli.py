@@ -91,7 +91,8 @@ def main() -> None:
         measure_scaling(settings, options.out, report_stem(now, "scaling"), options.quick)
         return
     rounds = min(options.rounds, 2) if options.quick else options.rounds
-    pythons = {"jax": options.jax_python, "disco-torch": options.disco_torch_python}
+    port = options.disco_torch_python
+    pythons = {"jax": options.jax_python, "disco-torch": port, "disco-torch-fast": port}
     implementations, absent = find_implementations(
         options.peers, pythons, install=not options.skip_install
     )

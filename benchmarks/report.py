@@ -29,6 +29,7 @@ TITLES = {
     "compiled": "discorl, compiled",
     "jax": "JAX reference",
     "disco-torch": "disco-torch 0.4.0",
+    "disco-torch-fast": "disco-torch, our agent for it",
 }
 
 

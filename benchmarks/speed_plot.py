@@ -19,9 +19,16 @@ LABELS = {
     "compiled": "discorl, compiled",
     "jax": "JAX reference",
     "disco-torch": "disco-torch",
+    "disco-torch-fast": "disco-torch, our agent for it",
 }
-COLOURS = {OURS.name: "#d1495b", "compiled": "#edae49", "jax": "#66849c", "disco-torch": "#b8c4ce"}
-BAR = 0.2
+COLOURS = {
+    OURS.name: "#d1495b",
+    "compiled": "#edae49",
+    "jax": "#66849c",
+    "disco-torch": "#b8c4ce",
+    "disco-torch-fast": "#dde3e8",
+}
+BAR = 0.16
 
 
 def plot_times(times: dict[str, Any], path: Path) -> bool:

@@ -158,15 +158,22 @@ def jax_python(parser: argparse.ArgumentParser, given: Path | None) -> Path:
 
 
 def disco_torch(given_python: Path | None, install: bool) -> Implementation:
-    """The PyTorch port on the package index."""
+    """The PyTorch port on the package index, with an agent like the one of its examples."""
     python = python_of("disco-torch", _requirements("disco_torch_peer"), given_python, install)
     return Implementation("disco-torch", "disco_torch_peer", python)
+
+
+def disco_torch_fast(given_python: Path | None, install: bool) -> Implementation:
+    """The same package with an agent that we wrote for it to be fast."""
+    python = disco_torch(given_python, install).python
+    return Implementation("disco-torch-fast", "disco_torch_peer", python, ("--fast-agent",))
 
 
 PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
     "compiled": lambda python, install: COMPILED,
     "jax": jax_reference,
     "disco-torch": disco_torch,
+    "disco-torch-fast": disco_torch_fast,
 }
 
 

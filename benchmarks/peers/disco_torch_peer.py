@@ -1,13 +1,17 @@
 """disco-torch, from the package index, through its own trainer and rollout collector.
 
-Runs in a virtual environment of its own. The agent and the environment, which the package leaves
-to its user, are written to be fast: all time steps and actions in one pass, and Catch in NumPy.
+Runs in a virtual environment of its own. The package leaves the agent and the environment to its
+user. Here the loop is that of its README, and the agent works as the one that its authors publish
+(DiscoMLPAgent in their examples): step by step, and in a step action by action. With --fast-agent
+it is one that we wrote to be fast: all time steps and actions in one pass. Catch is vectorised
+NumPy for both.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import os
+import sys
 from importlib.metadata import version
 
 import numpy as np
@@ -20,8 +24,11 @@ from benchmarks.worker import CAPACITY, COLUMNS, LEARNING_RATE, NUM_ENVS, ROWS, 
 CPU = torch.device("cpu")
 PREDICTION_SIZE, NUM_BINS = 600, 601
 
+FAST_AGENT = "--fast-agent" in sys.argv[1:]
+
 # Its rollouts of n steps carry n + 1 observations; the others learn from T observations in all.
 ROLLOUT_STEPS = T - 1
+LOOP_STEPS = T - 1 if FAST_AGENT else T  # its README's loop acts for T, and learns from T + 1
 
 
 class Agent(nn.Module):
@@ -47,9 +54,7 @@ class Agent(nn.Module):
 
     def forward(self, observations: Tensor, should_reset: Tensor) -> dict[str, Tensor]:
         """[T, B, ...]; there is no memory over time, so nothing to reset."""
-        time_batch = observations.shape[:2]
-        out = self.outputs(observations.flatten(0, 1))
-        return {name: x.unflatten(0, time_batch) for name, x in out.items()}
+        return _stack([self.outputs(x) for x in observations])
 
     def forward_step(self, observation: Tensor, lstm_state):
         return self.outputs(observation), lstm_state
@@ -62,13 +67,36 @@ class Agent(nn.Module):
         embedding = self.torso(observation)
         out = {name: head(embedding) for name, head in self.flat.items()}
         cell = self.root(embedding)
+        return out | self.of_actions(torch.tanh(cell), cell)
+
+    def of_actions(self, hidden: Tensor, cell: Tensor) -> dict[str, Tensor]:
+        """Action by action, each one-hot. [N, 128] -> [N, A, ...]"""
+        outputs = []
+        for action in torch.eye(self.lstm.input_size):
+            after, _ = self.lstm(action.expand(len(cell), -1), (hidden, cell))
+            outputs.append({name: head(after) for name, head in self.per_action.items()})
+        return _stack(outputs, 1)
+
+
+class FastAgent(Agent):
+    """All time steps and all actions in one pass."""
+
+    def forward(self, observations: Tensor, should_reset: Tensor) -> dict[str, Tensor]:
+        out = self.outputs(observations.flatten(0, 1))
+        return {name: x.unflatten(0, observations.shape[:2]) for name, x in out.items()}
+
+    def of_actions(self, hidden: Tensor, cell: Tensor) -> dict[str, Tensor]:
         # A one-hot action times the input weights is one of their columns.
-        of_state = nn.functional.linear(torch.tanh(cell), self.lstm.weight_hh, self.lstm.bias_hh)
+        of_state = nn.functional.linear(hidden, self.lstm.weight_hh, self.lstm.bias_hh)
         gates = of_state.unsqueeze(1) + (self.lstm.weight_ih.t() + self.lstm.bias_ih)
         i, f, g, o = gates.chunk(4, -1)
         cell = f.sigmoid() * cell.unsqueeze(1) + i.sigmoid() * g.tanh()
         hidden = o.sigmoid() * cell.tanh()
-        return out | {name: head(hidden) for name, head in self.per_action.items()}
+        return {name: head(hidden) for name, head in self.per_action.items()}
+
+
+def _stack(outputs: list[dict[str, Tensor]], dim: int = 0) -> dict[str, Tensor]:
+    return {name: torch.stack([x[name] for x in outputs], dim) for name in outputs[0]}
 
 
 class Catch:
@@ -100,7 +128,7 @@ class Catch:
 def make_trainer(num_actions: int) -> tuple[Agent, DiscoTrainer]:
     torch.manual_seed(0)
     np.random.seed(0)
-    agent = Agent(num_actions)
+    agent = (FastAgent if FAST_AGENT else Agent)(num_actions)
     trainer = DiscoTrainer(
         agent,
         device=CPU,
@@ -121,7 +149,7 @@ def train() -> Job:
     def step() -> int:
         nonlocal observation, lstm_state
         rollout, observation, lstm_state = collect_rollout(
-            agent, env.step, observation, lstm_state, ROLLOUT_STEPS, CPU
+            agent, env.step, observation, lstm_state, LOOP_STEPS, CPU
         )
         return trainer.step(rollout)["num_grad_steps_this_call"]
 

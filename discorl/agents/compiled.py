@@ -1,9 +1,9 @@
 """An agent whose first-order learning is compiled where that pays.
 
 The targets and the optimiser are many small operations, which torch.compile merges. The network is
-large matrix products, which no compiler improves; what comes between them, softmax above all, is
-left to kernels of our own (``ops/native``). Nothing that a meta-gradient crosses may be compiled:
-torch.compile has no double backward, nor have the kernels.
+large matrix products, which no compiler improves; they, and what comes between them, softmax above
+all, are left to kernels of our own (``ops/native``). Nothing that a meta-gradient crosses may be
+compiled: torch.compile has no double backward, nor have the kernels.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from discorl.ops.linear import linear
 from discorl.types import Layers
 
 
@@ -32,6 +33,9 @@ class Linear(nn.Linear):
         else:
             nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
 
     def as_layers(self) -> Layers:
         """This layer alone, as data."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl.nets.linear import Linear
+from discorl.ops.linear import linear
 from discorl.types import LSTMState
 
 
@@ -41,7 +42,7 @@ class LSTM(nn.Module):
 
     def hidden_gates(self, hidden: Tensor) -> Tensor:
         """The hidden state's share of the gates."""
-        return nn.functional.linear(hidden, self.gates.weight[:, self.num_inputs :])
+        return linear(hidden, self.gates.weight[:, self.num_inputs :])
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:
         """One step."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from discorl.ops import native
+from discorl.ops.linear import linear
 from discorl.types import Layers
 
 
 def mlp(x: Tensor, layers: Layers) -> Tensor:
     """The MLP of these layers; without any, ``x`` itself."""
     for i, (weight, bias) in enumerate(layers):
-        x = nn.functional.linear(torch.relu(x) if i else x, weight, bias)
+        x = linear(torch.relu(x) if i else x, weight, bias)
     return x
 
 

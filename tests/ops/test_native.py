@@ -17,6 +17,7 @@ from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.ops import native
+from discorl.ops.linear import linear
 from discorl.ops.losses import kl_loss, two_hot_loss
 from discorl.ops.softmax import softmax_linear
 from tests.builders import (
@@ -40,7 +41,8 @@ def compiler_is_missing() -> bool:
     return False
 
 
-KERNELS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
+OF_ROWS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
+KERNELS = OF_ROWS | {"linear", "mm"}
 
 needs_compiler = pytest.mark.skipif(
     compiler_is_missing(), reason="needs a C++ compiler: install g++ or clang++, or set CXX"
@@ -113,8 +115,51 @@ def test_rows_and_factors_may_lie_apart_in_memory(calls: Counter[str]) -> None:
 
     with native.kernels(True):
         got = everything()
-    assert set(calls) == KERNELS
+    assert set(calls) == OF_ROWS
     torch.testing.assert_close(got, everything())
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [0, 1, 300])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_linear_and_its_gradients(rows: int, with_bias: bool, calls: Counter[str]) -> None:
+    x = normal(rows, 7).requires_grad_()
+    weight = normal(7, 33, seed=1).T.requires_grad_()  # which does not lie row by row
+    bias = normal(33, seed=2).requires_grad_() if with_bias else None
+    inputs = [x, weight, *([bias] if bias is not None else [])]
+
+    def output_and_gradients() -> list[Tensor]:
+        y = linear(x, weight, bias)
+        return [y, *torch.autograd.grad(y.sin().sum(), inputs)]
+
+    expected = output_and_gradients()
+    assert not calls
+    with native.kernels(True):
+        got = output_and_gradients()
+        assert calls == {"linear": 1, "mm": 2}
+        linear(x.detach(), weight, bias).sum().backward()
+    assert calls == {"linear": 2, "mm": 3}, "nobody wants the gradient of the first layer's input"
+    torch.testing.assert_close(got, expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_are_as_exact_as_single_precision_allows(transposed: bool) -> None:
+    native.build()
+    a, b = normal(200, 600), normal(600, 130, seed=1)
+    if transposed:
+        a, b = a.T.contiguous().T, b.T.contiguous().T
+    exact = a.double() @ b.double()
+    error = (torch.ops.discorl.mm(a, b) - exact).abs().max()
+    assert float(error) < 1e-4  # sums of 600 terms of size 1: MKL's and oneDNN's are 2e-5 to 5e-5
+
+
+@needs_compiler
+def test_inference_mode(calls: Counter[str]) -> None:
+    with torch.inference_mode(), native.kernels(True):
+        got = softmax_linear(normal(300, 9), [(normal(8, 9), normal(8))], normal(8, 2))
+        assert got.shape == linear(normal(300, 9), normal(2, 9)).shape
+    assert calls == {"softmax_linear": 1, "linear": 1}
 
 
 @needs_compiler
@@ -197,7 +242,7 @@ def test_threads_do_not_change_a_bit(calls: Counter[str]) -> None:
             ]
 
     one = everything()
-    assert set(calls) == KERNELS
+    assert set(calls) == OF_ROWS
     torch.set_num_threads(2)
     try:
         assert_bit_equal(everything(), one)
@@ -207,8 +252,9 @@ def test_threads_do_not_change_a_bit(calls: Counter[str]) -> None:
 
 def test_used_only_where_they_apply() -> None:
     x = normal(3)
-    assert not native.apply_to(x)
+    assert not native.apply_to(x) and not native.in_use(x)
     with native.kernels(True):
+        assert native.in_use(x) and not native.in_use(x.double())
         assert not native.apply_to(x), "a gradient may be wanted"
         with torch.no_grad():
             assert native.apply_to(x)
@@ -260,6 +306,10 @@ def test_wrong_shapes_are_refused() -> None:
     native.build()
     kernels, x, index = torch.ops.discorl, normal(4, 5), torch.zeros(4, 2, dtype=torch.long)
     for kernel, args in (
+        (kernels.mm, (x, normal(4, 5))),
+        (kernels.mm, (x, normal(5))),
+        (kernels.linear, (x, normal(3, 4), None)),
+        (kernels.linear, (x, normal(3, 5), normal(2))),
         (kernels.softmax_linear, (x, [], [], normal(6, 2), None)),
         (kernels.softmax_linear, (x, [normal(6, 5)], [normal(6)], normal(7, 2), None)),
         (kernels.softmax_linear, (x, [normal(6, 5)], [normal(5)], normal(6, 2), None)),

@@ -1,8 +1,8 @@
-"""A few functions of independent rows in C++ (``rows.cpp``), for learning on the CPU.
+"""A few functions in C++ (``rows.cpp``), for learning on the CPU.
 
 ``build`` compiles and loads them. They stand in for their torch counterparts inside of ``with
-kernels(True)``, wherever ``apply_to`` says so: single precision, on the CPU, and no gradient
-wanted. Results differ from torch's by rounding only.
+kernels(True)``, wherever ``in_use`` says so: single precision, on the CPU. They have no gradients;
+``apply_to`` asks besides that none is wanted. Results differ from torch's by rounding only.
 """
 
 from __future__ import annotations
@@ -57,11 +57,16 @@ def kernels(use: bool) -> Iterator[None]:
         _in_use.reset(token)
 
 
-def apply_to(*tensors: Tensor) -> bool:
-    """Whether to use a kernel here."""
-    if not _in_use.get() or torch.is_grad_enabled():
+def in_use(*tensors: Tensor) -> bool:
+    """Whether to use a kernel here, if its gradient is written out."""
+    if torch.compiler.is_compiling() or not _in_use.get():
         return False
     return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+
+
+def apply_to(*tensors: Tensor) -> bool:
+    """Whether to use a kernel here that has no gradient."""
+    return not torch.is_grad_enabled() and in_use(*tensors)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
-// Functions of independent rows, each in one pass over memory that stays in a core's cache.
+// Matrix products, and functions of independent rows, each in one pass over memory that stays in a
+// core's cache.
 //
-// They are what remains of an update's time beside its matrix products. Each does, up to rounding,
+// The latter are what remains of an update's time beside its matrix products. Each does, up to rounding,
 // what its caller in the package does with torch operations where it may not be used; none has a
 // gradient. Plain loops, which the compiler turns into vector instructions of whatever machine it is on.
 
@@ -17,6 +18,12 @@
 #include <tuple>
 #include <vector>
 
+namespace at::native {
+// In torch's library, but in none of its headers; null if this torch has it no more.
+[[gnu::weak]] void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& out, float beta,
+                                 float alpha);
+}  // namespace at::native
+
 namespace {
 
 using at::Tensor;
@@ -24,6 +31,33 @@ using at::Tensor;
 constexpr int64_t kBlock = 256;  // rows whose logits are in the cache at a time
 constexpr int64_t kGrain = 16;   // rows that are worth a thread
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// Whether oneDNN multiplies faster than MKL, torch's usual way, which is made for Intel's processors.
+bool prefers_onednn() {
+#if defined(__x86_64__)
+  static const bool prefers = at::native::mkldnn_matmul != nullptr && !__builtin_cpu_is("intel");
+  return prefers;
+#else
+  return false;
+#endif
+}
+
+// out <- a @ b
+void multiply(const Tensor& a, const Tensor& b, Tensor& out) {
+  if (out.numel() && a.numel() && prefers_onednn()) {
+    at::native::mkldnn_matmul(a, b, out, /*beta=*/0, /*alpha=*/1);
+  } else {
+    at::mm_out(out, a, b);
+  }
+}
+
+Tensor product_of(const Tensor& a, const Tensor& b) {
+  TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "factors differ in size");
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+  multiply(a, b, out);
+  return out;
+}
 
 // exp(x) for x <= 0, to two units in the last place: 2^n times a polynomial (Cephes' expf).
 inline float exp_of(float x) {
@@ -92,6 +126,19 @@ void add_bias(float* x, const float* bias, int64_t rows, int64_t size, bool then
   }
 }
 
+// x @ weight.T + bias. x [N, D], weight [E, D], bias [E] -> [N, E]
+Tensor linear_rows(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
+  Tensor out = product_of(x, weight.t());
+  if (!bias) return out;
+  const int64_t size = out.size(1);
+  TORCH_CHECK(bias->numel() == size, "a bias of another size");
+  const Tensor b = bias->contiguous();
+  at::parallel_for(0, out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+    add_bias(out.data_ptr<float>() + begin * size, b.data_ptr<float>(), end - begin, size, false);
+  });
+  return out;
+}
+
 inline Tensor first_rows(const Tensor& x, int64_t rows) {
   return rows == x.size(0) ? x : x.narrow(0, 0, rows);
 }
@@ -117,7 +164,7 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
   Tensor out = at::empty({num_rows, num_outputs}, x.options());
 
   at::parallel_for(0, (num_rows + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView no_gradients;  // each thread must be told
     std::vector<Tensor> buffers;
     for (const Tensor& w : weights) {
       buffers.push_back(at::empty({kBlock, w.size(1)}, x.options()));
@@ -129,7 +176,7 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
       Tensor logits = input.narrow(0, first, rows);
       for (size_t l = 0; l < num_layers; ++l) {
         Tensor product = first_rows(buffers[l], rows);
-        at::mm_out(product, logits, weights[l]);
+        multiply(logits, weights[l], product);
         add_bias(product.data_ptr<float>(), biases[l].data_ptr<float>(), rows, product.size(1),
                  l + 1 < num_layers);
         logits = product;
@@ -141,7 +188,7 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
         sums[i] = exponentials(x_row, power, num_logits);
       }
       Tensor result = out.narrow(0, first, rows);
-      at::mm_out(result, powers, projection);
+      multiply(powers, projection, result);
       float* r = result.data_ptr<float>();
       const float* b = added.data_ptr<float>();
       for (int64_t i = 0; i < rows; ++i, r += num_outputs) {
@@ -255,6 +302,8 @@ std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor
 }  // namespace
 
 TORCH_LIBRARY(discorl, m) {
+  m.def("mm(Tensor a, Tensor b) -> Tensor");
+  m.def("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   m.def(
       "softmax_linear(Tensor x, Tensor[] layer_weights, Tensor[] layer_biases, Tensor weight, "
       "Tensor? bias) -> Tensor");
@@ -264,6 +313,8 @@ TORCH_LIBRARY(discorl, m) {
 }
 
 TORCH_LIBRARY_IMPL(discorl, CPU, m) {
+  m.impl("mm", product_of);
+  m.impl("linear", linear_rows);
   m.impl("softmax_linear", [](const Tensor& x, at::TensorList weights, at::TensorList biases,
                               const Tensor& weight, const std::optional<Tensor>& bias) {
     return softmax_linear(x, weights.vec(), biases.vec(), weight, bias);

@@ -1,0 +1,38 @@
+"""The linear layer, with the gradient written out for kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from discorl.ops import native
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias. ``x`` [..., D], ``weight`` [E, D], ``bias`` [E] -> [..., E]"""
+    if x.dim() == 2 and native.in_use(x, weight):
+        return _Linear.apply(x, weight, bias)
+    return nn.functional.linear(x, weight, bias)
+
+
+class _Linear(Function):
+    """Of rows [N, D]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.ops.discorl.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        (grad,), (of_x, of_weight, of_bias) = grads, ctx.needs_input_grad
+        mm = torch.ops.discorl.mm
+        return (
+            mm(grad, weight) if of_x else None,
+            mm(grad.T, x) if of_weight else None,
+            grad.sum(0) if of_bias else None,
+        )
