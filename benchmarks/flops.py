@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, addmm_flop, baddbmm_flop
 
+from discorl.ops import native
+
 aten = torch.ops.aten
 IN_PLACE = {aten.addmm_: addmm_flop, aten.baddbmm_: baddbmm_flop}
 """Products that torch's counter leaves out."""
@@ -75,18 +77,26 @@ def flop_of(products: Products) -> int:
     return total
 
 
-def replay_products(products: Products) -> Callable[[], None]:
-    """Do the same products, in the same memory layout, as often, one shape after the other."""
+def replay_products(products: Products, by_kernel: bool = False) -> Callable[[], None]:
+    """Do the same products, in the same memory layout, as often, one shape after the other.
+
+    Torch does them, or our kernel.
+    """
     prepared: list[tuple[Tensor, Tensor, Tensor, int]] = []
     for (left, right), count in products.items():
         a, b = left.make(), right.make()
         prepared.append((a, b, a @ b, count))
+    if by_kernel:
+        native.build()
 
     def run() -> None:
         with torch.inference_mode():
             for a, b, out, count in prepared:
                 for _ in range(count):
-                    torch.matmul(a, b, out=out)
+                    if by_kernel and a.dim() == 2:
+                        torch.ops.discorl.mm(a, b)
+                    else:
+                        torch.matmul(a, b, out=out)
 
     return run
 

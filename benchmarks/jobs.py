@@ -32,9 +32,10 @@ JOBS = (
     ),
     TimedJob("replay_sample", "sample 64 trajectories from replay", "replay_sample", repeats=10),
     TimedJob("matmul", "matrix products of the training step", "matmul"),
+    TimedJob("matmul_kernel", "the same, by our kernel", "matmul", {"by_kernel": 1}),
     TimedJob("matmul_square", "a 2048 x 2048 product", "matmul_square"),
 )
-MACHINE_JOBS = ("matmul", "matmul_square")
+MACHINE_JOBS = ("matmul", "matmul_kernel", "matmul_square")
 """They measure the machine, not an implementation, and are shown apart."""
 
 MEMORY = "memory"

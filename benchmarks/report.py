@@ -92,7 +92,9 @@ def goals(session: Session) -> Iterator[tuple[str, str]]:
         else:
             yield goal, "not measured"
     goal = f"at least {MIN_MATMUL_SHARE:.0%} of the measured matrix-product speed"
-    share = matmul_figures(session).get("share_of_matmul")
+    figures = matmul_figures(session)  # torch's products or our kernel's, whichever are faster
+    shares = [figures[x] for x in ("share_of_matmul", "share_of_matmul_kernel") if x in figures]
+    share = min(shares, default=None)
     yield goal, _verdict(share >= MIN_MATMUL_SHARE, f"{share:.0%}") if share else "not measured"
     goal = f"replay: at most {MAX_REPLAY_OVERHEAD} x the bytes that are needed"
     if replay := session.timings.get("replay_sample", {}).get(OURS.name):
@@ -227,7 +229,11 @@ def _matmul_lines(session: Session) -> list[str]:
         "| matrix products | GFLOP | GFLOP/s | the training step's share of it |",
         "|---|---|---|---|",
     ]
-    titles = {"matmul": "those of the training step, alone", "matmul_square": "2048 x 2048, alone"}
+    titles = {
+        "matmul": "those of the training step, alone",
+        "matmul_kernel": "the same, by our kernel",
+        "matmul_square": "2048 x 2048, alone",
+    }
     for job, title in titles.items():
         if f"{job}_flop" in figures:
             share = figures.get(f"share_of_{job}")

@@ -173,10 +173,10 @@ def replay_sample() -> Job:
     return Job(lambda: replay.sample(B, rng), figures)
 
 
-def matmul() -> Job:
+def matmul(by_kernel: int = 0) -> Job:
     """The matrix products of one training step, alone."""
     flops, products = products_of(train().run)
-    return Job(replay_products(products), {"flop": flops})
+    return Job(replay_products(products, bool(by_kernel)), {"flop": flops})
 
 
 def matmul_square(size: int = 2048) -> Job:
