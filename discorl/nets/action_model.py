@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM, lstm_step
 from discorl.ops import native
+from discorl.ops.after_action import hidden_after_action
 
 
 class ActionModel(nn.Module):
@@ -48,6 +49,8 @@ class ActionModel(nn.Module):
 
     def transition(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
         """The hidden state after an action. ``actions`` [N] -> [N, H]"""
+        if native.in_use(cell, gates):
+            return hidden_after_action(gates, cell, self._action_gates(), actions)
         # Contiguous: in the other layout their gradient is a product that takes four times as long.
         action_gates = self._action_gates().contiguous()
         gates = torch.addmm(gates, self._one_hot(actions, cell), action_gates)

@@ -42,7 +42,7 @@ def compiler_is_missing() -> bool:
 
 
 OF_ROWS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
-KERNELS = OF_ROWS | {"linear", "mm"}
+KERNELS = OF_ROWS | {"linear", "mm", "lstm_after_action_backward"}
 
 needs_compiler = pytest.mark.skipif(
     compiler_is_missing(), reason="needs a C++ compiler: install g++ or clang++, or set CXX"
@@ -207,6 +207,28 @@ def test_lstm_after_actions(num_actions: int, calls: Counter[str]) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("num_actions", [1, 3])
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_gradients_after_an_action(num_actions: int, scale: float, calls: Counter[str]) -> None:
+    model = ActionModel(5, num_actions, {"q": 3}, lstm_size=19, head_hidden=(4,))
+    cell = normal(40, 19, scale=scale).requires_grad_()
+    gates = normal(40, 76, seed=1, scale=scale).requires_grad_()
+    actions = torch.randint(num_actions, (40,), generator=rng())
+    inputs = [cell, gates, model.lstm.gates.weight, model.lstm.gates.bias]
+
+    def hidden_and_gradients() -> list[Tensor]:
+        hidden = model.transition(cell, gates, actions)
+        return [hidden, *torch.autograd.grad(hidden.square().sum(), inputs)]
+
+    expected = hidden_and_gradients()
+    assert not calls
+    with native.kernels(True):
+        got = hidden_and_gradients()
+    assert calls == {"lstm_after_actions": 1, "lstm_after_action_backward": 1, "mm": 1}
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
 def test_losses_and_their_gradients(rows: int, scale: float, calls: Counter[str]) -> None:
@@ -318,6 +340,9 @@ def test_wrong_shapes_are_refused() -> None:
         (kernels.lstm_after_actions, (normal(4, 20), x, normal(3, 20), index - 1)),
         (kernels.lstm_after_actions, (normal(4, 19), x, normal(3, 20), index)),
         (kernels.lstm_after_actions, (normal(4, 20), x, normal(3, 20), index[:3])),
+        (kernels.lstm_after_action_backward, (x, normal(4, 20), x, normal(3, 20), index[:, 0] + 3)),
+        (kernels.lstm_after_action_backward, (x[:3], normal(4, 20), x, normal(3, 20), index[:, 0])),
+        (kernels.lstm_after_action_backward, (x, normal(4, 19), x, normal(3, 20), index[:, 0])),
         (kernels.kl_rows, (x, x[:1])),
         (kernels.cross_entropy_rows, (x, index + 5, normal(4, 2))),
         (kernels.cross_entropy_rows, (x, index, normal(4, 1))),

@@ -233,6 +233,45 @@ Tensor lstm_after_actions(const Tensor& gates, const Tensor& cell, const Tensor&
   return out;
 }
 
+// Its gradients in gates and cell, for one action in each row, from that of the hidden state [N, H].
+std::tuple<Tensor, Tensor> lstm_after_action_backward(const Tensor& grad, const Tensor& gates,
+                                                      const Tensor& cell, const Tensor& of_action,
+                                                      const Tensor& actions) {
+  const int64_t num_rows = cell.size(0), h = cell.size(1);
+  TORCH_CHECK(grad.sizes() == cell.sizes() && gates.size(0) == num_rows, "rows differ in number");
+  TORCH_CHECK(actions.numel() == num_rows, "rows differ in number");
+  TORCH_CHECK(gates.size(1) == 4 * h && of_action.size(1) == 4 * h, "4 gates for each cell");
+  check_index(actions, of_action.size(0));
+  const Tensor d_ = grad.contiguous(), g_ = gates.contiguous(), c_ = cell.contiguous(),
+               w_ = of_action.contiguous(), a_ = actions.contiguous();
+  Tensor gate_grads = at::empty_like(g_), cell_grads = at::empty_like(c_);
+  const float *d = d_.data_ptr<float>(), *g = g_.data_ptr<float>(), *c = c_.data_ptr<float>(),
+              *w = w_.data_ptr<float>();
+  const int64_t* a = a_.data_ptr<int64_t>();
+  float *to_gates = gate_grads.data_ptr<float>(), *to_cell = cell_grads.data_ptr<float>();
+  at::parallel_for(0, num_rows, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const float *x = g + n * 4 * h, *y = w + a[n] * 4 * h, *cell_row = c + n * h, *dh = d + n * h;
+      float *dx = to_gates + n * 4 * h, *dc = to_cell + n * h;
+#pragma omp simd
+      for (int64_t j = 0; j < h; ++j) {
+        const float in = sigmoid_of(x[j] + y[j]);
+        const float news = tanh_of(x[h + j] + y[h + j]);
+        const float forget = sigmoid_of(x[2 * h + j] + y[2 * h + j]);
+        const float shown = sigmoid_of(x[3 * h + j] + y[3 * h + j]);
+        const float squashed = tanh_of(forget * cell_row[j] + in * news);
+        const float inner = dh[j] * shown * (1 - squashed * squashed);
+        dx[j] = inner * news * in * (1 - in);
+        dx[h + j] = inner * in * (1 - news * news);
+        dx[2 * h + j] = inner * cell_row[j] * forget * (1 - forget);
+        dx[3 * h + j] = dh[j] * squashed * shown * (1 - shown);
+        dc[j] = inner * forget;
+      }
+    }
+  });
+  return {gate_grads, cell_grads};
+}
+
 // KL(softmax(target) || softmax(logits)) of each row, and its gradient in the logits.
 std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_logits) {
   const int64_t num_rows = logits.size(0), size = logits.size(1);
@@ -305,6 +344,9 @@ TORCH_LIBRARY(discorl, m) {
       "softmax_linear(Tensor x, Tensor[] layer_weights, Tensor[] layer_biases, Tensor weight, "
       "Tensor? bias) -> Tensor");
   m.def("lstm_after_actions(Tensor gates, Tensor cell, Tensor of_action, Tensor actions) -> Tensor");
+  m.def(
+      "lstm_after_action_backward(Tensor grad, Tensor gates, Tensor cell, Tensor of_action, "
+      "Tensor actions) -> (Tensor, Tensor)");
   m.def("kl_rows(Tensor logits, Tensor target_logits) -> (Tensor, Tensor)");
   m.def("cross_entropy_rows(Tensor logits, Tensor index, Tensor weights) -> (Tensor, Tensor)");
 }
@@ -317,6 +359,7 @@ TORCH_LIBRARY_IMPL(discorl, CPU, m) {
     return softmax_linear(x, weights.vec(), biases.vec(), weight, bias);
   });
   m.impl("lstm_after_actions", lstm_after_actions);
+  m.impl("lstm_after_action_backward", lstm_after_action_backward);
   m.impl("kl_rows", kl_rows);
   m.impl("cross_entropy_rows", cross_entropy_rows);
 }
