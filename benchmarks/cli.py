@@ -31,7 +31,7 @@ jobs: {", ".join(NAMES)}
 examples:
   python -m benchmarks                                everything, about ten minutes
   python -m benchmarks --quick                        does it work? (the figures mean little)
-  python -m benchmarks --only train_step matmul       the training step and its limit
+  python -m benchmarks --only train_step matmul matmul_kernel   the training step and its limit
   python -m benchmarks --peers --only train_step      discorl alone
   python -m benchmarks --scaling                      how our cost grows, with plots
   python -m benchmarks --profile                      where our training step's time goes

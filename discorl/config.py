@@ -178,8 +178,8 @@ class TrainConfig:
 
     compile: bool = False
     """Compile the many small operations of learning with torch.compile, and on the CPU use kernels
-    of our own between the matrix products: a minute to start, then faster steps. Needs a C++
-    compiler; goes on without if there is none."""
+    of our own for the network: a minute to start, then faster steps. Needs a C++ compiler; goes on
+    without if there is none."""
     log_every: int = 10
     """Training steps between two lines of metrics.jsonl."""
     log: str = ""

@@ -1,10 +1,10 @@
 """disco-torch, from the package index, through its own trainer and rollout collector.
 
 Runs in a virtual environment of its own. The package leaves the agent and the environment to its
-user. Here the loop is that of its README, and the agent works as the one that its authors publish
-(DiscoMLPAgent in their examples): step by step, and in a step action by action. With --fast-agent
-it is one that we wrote to be fast: all time steps and actions in one pass. Catch is vectorised
-NumPy for both.
+user. Here the loop is that of its README, and the agent works through its input as the one that its
+authors publish (DiscoMLPAgent in their examples): step by step, and in a step action by action
+(each from the same state, where theirs goes on from the action before). With --fast-agent it is
+one that we wrote to be fast: all time steps and actions in one pass. Catch is vectorised NumPy.
 """
 
 # pyright: reportMissingImports=false

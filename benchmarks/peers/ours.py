@@ -22,7 +22,7 @@ from benchmarks.worker import (
     serve,
 )
 from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
-from discorl.agents.compiled import compile_agent
+from discorl.agents.compiled import CompiledRule, compile_agent
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
@@ -188,7 +188,8 @@ if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
     compiled = (train, learn)  # the rest has nothing to compile
     rest = (learn_pixels, meta_step, act, env_steps, replay_sample, matmul, matmul_square)
-    serve(
-        {w.__name__: w for w in (compiled if COMPILE else (*compiled, *rest))},
-        {"torch": torch.__version__, "threads": torch.get_num_threads()},
-    )
+    facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    if COMPILE:
+        agent, _, _ = make_agent(3)
+        facts |= {"torch.compile": isinstance(agent.rule, CompiledRule), "kernels": agent.native}
+    serve({w.__name__: w for w in (compiled if COMPILE else (*compiled, *rest))}, facts)

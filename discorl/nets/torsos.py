@@ -30,7 +30,8 @@ class Torso(Protocol):
     Images come channels first, in the dtype of the environment; ``network_input`` scales them.
     Where the environment has Dict observations, ``observation`` is a dict of tensors. Layers with
     ``reset_parameters`` are drawn anew for each agent; other parameters keep their values. Batch
-    normalisation and other layers that change their own state are not for this.
+    normalisation and other layers that change their own state are not for this, nor is activation
+    checkpointing: what runs again would find other parameters.
     """
 
     embedding_size: int

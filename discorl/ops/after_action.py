@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 def hidden_after_action(gates: Tensor, cell: Tensor, of_action: Tensor, actions: Tensor) -> Tensor:
@@ -26,7 +27,10 @@ class _AfterAction(Function):
         return torch.ops.discorl.lstm_after_actions(*state, actions.unsqueeze(1)).squeeze(1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
         gates, cell, of_action, actions = ctx.saved_tensors
         of_gates, of_cell = torch.ops.discorl.lstm_after_action_backward(
             grads[0], gates, cell, of_action, actions

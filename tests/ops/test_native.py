@@ -273,6 +273,9 @@ def test_threads_do_not_change_a_bit(calls: Counter[str]) -> None:
 
 
 def test_used_only_where_they_apply() -> None:
+    def refuse(used: bool) -> None:
+        assert not used
+
     x = normal(3)
     assert not native.apply_to(x) and not native.in_use(x)
     with native.kernels(True):
@@ -284,6 +287,9 @@ def test_used_only_where_they_apply() -> None:
             assert not native.apply_to(x.to("meta"))
             with native.kernels(False):
                 assert not native.apply_to(x)
+            with torch.autocast("cpu"):
+                assert not native.apply_to(x)
+            torch.vmap(lambda y: [y, refuse(native.apply_to(y))][0])(x)
     with torch.no_grad():
         assert not native.apply_to(x)
 
@@ -368,6 +374,30 @@ def test_equals_the_reference(path: Path, calls: Counter[str]) -> None:
     assert not report.failures, {q: report.worst[q] for q in report.failures}
 
 
+@needs_compiler
+def test_a_second_derivative_is_refused(calls: Counter[str]) -> None:
+    x, weight = normal(4, 5).requires_grad_(), normal(3, 5, seed=1)
+    with native.kernels(True):
+        loss = linear(x, weight).square().sum()
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
+    assert calls
+
+
+@needs_compiler
+@pytest.mark.parametrize("setting", ["", "ONEDNN_MAX_CPU_ISA=AVX2"])
+def test_products_on_processors_with_less(setting: str) -> None:
+    """Torch refuses to multiply by oneDNN on some, which must not end a run."""
+    code = (
+        "import torch; from discorl.ops import native; native.build();"
+        "a, b = torch.randn(40, 50), torch.randn(50, 60);"
+        "print(bool(torch.allclose(torch.ops.discorl.mm(a, b), a @ b, atol=1e-4)))"
+    )
+    done = run_python("-c", code, env=dict([setting.split("=")]) if setting else {})
+    assert done.stdout.strip() == "True", done.stderr
+
+
 BUILD = "from discorl.ops import native; native.build(); print('built')"
 
 
@@ -393,6 +423,9 @@ def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
 def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -O1")
     with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which is not there"):
+        native.compiler()
+    monkeypatch.setenv("CXX", '"g++')
+    with pytest.raises(DiscorlError, match="no command"):
         native.compiler()
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")

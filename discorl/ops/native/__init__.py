@@ -58,8 +58,13 @@ def kernels(use: bool) -> Iterator[None]:
 
 
 def in_use(*tensors: Tensor) -> bool:
-    """Whether to use a kernel here, if its gradient is written out."""
+    """Whether to use a kernel here, if its gradient is written out.
+
+    Not inside of torch.compile, torch.func or autocast, none of which knows the kernels.
+    """
     if torch.compiler.is_compiling() or not _in_use.get():
+        return False
+    if torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"):
         return False
     return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
 
@@ -89,8 +94,12 @@ def build() -> None:
 def compiler() -> list[str]:
     """The command of a C++ compiler: ``CXX``, or the first of the usual names that is there."""
     if given := os.environ.get("CXX", "").strip():
-        if shutil.which(shlex.split(given)[0]):
-            return shlex.split(given)
+        try:
+            command = shlex.split(given)
+        except ValueError as e:
+            raise DiscorlError(f"CXX is {given}, which is no command ({e}): unset it") from e
+        if shutil.which(command[0]):
+            return command
         raise DiscorlError(f"CXX names {given}, which is not there: install it, or unset CXX")
     found = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if found is None:
@@ -111,7 +120,13 @@ def _compiled(command: list[str]) -> bytes:
     """The library that the command makes."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "rows.so"
-        made = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
+        made = subprocess.run(
+            [*command, "-o", str(library)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=os.environ | {"LC_ALL": "C"},  # so that an error is called one
+        )
         if made.returncode:
             said = made.stderr.strip().splitlines()
             why = next((line for line in said if "error" in line), "it did not say why")

@@ -35,12 +35,27 @@ constexpr int64_t kBlock = 256;  // rows whose logits are in the cache at a time
 constexpr int64_t kGrain = 16;   // rows that are worth a thread
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
+#ifdef DISCORL_ONEDNN
+// Whether oneDNN can multiply here: torch asks more of the processor than oneDNN does.
+bool has_onednn() {
+  if (!at::native::mkldnn_matmul || !at::hasMKLDNN()) return false;
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const Tensor one = at::ones({1, 1});
+  try {
+    at::native::mkldnn_matmul(one, one, at::empty({1, 1}), /*beta=*/0, /*alpha=*/1);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+#endif
+
 // out <- a @ b. By oneDNN on processors that are not Intel's: torch's usual way, MKL, is made for
 // those, and was a tenth slower on an EPYC.
 void multiply(const Tensor& a, const Tensor& b, Tensor& out) {
 #ifdef DISCORL_ONEDNN
-  static const bool use_onednn = at::native::mkldnn_matmul && !__builtin_cpu_is("intel");
-  if (use_onednn && out.numel() && a.numel()) {
+  static const bool prefers_onednn = !__builtin_cpu_is("intel") && has_onednn();
+  if (prefers_onednn && at::globalContext().userEnabledMkldnn() && out.numel() && a.numel()) {
     at::native::mkldnn_matmul(a, b, out, /*beta=*/0, /*alpha=*/1);
     return;
   }
