@@ -76,7 +76,8 @@ def main() -> None:
     if options.profile:
         from benchmarks.step_profile import profile_step  # brings torch
 
-        print(profile_step())
+        for compiled in (False, True):
+            print(profile_step(compiled))
         return
     now = datetime.now()
     settings = {

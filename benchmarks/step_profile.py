@@ -10,8 +10,12 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.peers import ours
 from discorl.runs.memory import keep_freed_memory
 
-PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::addmv_", "aten::mv"}
 KINDS = {
+    "matrix products": {
+        *("aten::mm", "aten::addmm", "aten::bmm", "aten::addmv_", "aten::mv"),
+        *("discorl::mm", "discorl::linear"),
+    },
+    "kernel: softmax with the products around it": {"discorl::softmax_linear"},
     "softmax": {"aten::_softmax", "aten::_log_softmax"},
     "copies, of biases most of all": {"aten::copy_", "aten::cat", "aten::index", "aten::gather"},
     "gates of LSTMs": {
@@ -21,9 +25,10 @@ KINDS = {
 WARM_UPS, RUNS = 5, 10
 
 
-def profile_step() -> str:
+def profile_step(compiled: bool) -> str:
     """Markdown: milliseconds of a training step by kind of operation, and its share."""
     keep_freed_memory()
+    ours.COMPILE = compiled
     job = ours.train()
     for _ in range(WARM_UPS):
         job.run()
@@ -35,7 +40,8 @@ def profile_step() -> str:
         times[kind_of(event.key)] += event.self_cpu_time_total / 1e3 / RUNS
     total = sum(times.values())
     lines = [
-        f"A training step, uncompiled, {torch.get_num_threads()} threads: {total:.0f} ms, of which",
+        f"A training step, {'' if compiled else 'un'}compiled, {torch.get_num_threads()} threads: "
+        f"{total:.0f} ms, of which",
         "",
         "| operations | ms | share |",
         "|---|---|---|",
@@ -46,6 +52,9 @@ def profile_step() -> str:
 
 def kind_of(operation: str) -> str:
     """What a profiler's event counts as."""
-    if operation in PRODUCTS:
-        return "matrix products"
-    return next((kind for kind, names in KINDS.items() if operation in names), "all else")
+    for kind, names in KINDS.items():
+        if operation in names:
+            return kind
+    if operation.startswith("discorl::"):
+        return "other kernels"
+    return "torch.compile's" if "CompiledFxGraph" in operation else "all else"
