@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl.nets.linear import Linear
+from discorl.ops import native
 from discorl.ops.linear import linear
 from discorl.types import LSTMState
 
@@ -71,8 +72,10 @@ class LSTM(nn.Module):
         product; only the recurrence is left to the loop.
         """
         projected = self.input_gates(x)
-        keep = (~reset).to(x.dtype).unsqueeze(-1)
         weight = self.gates.weight[:, self.num_inputs :].T
+        if native.apply_even_compiled(projected, weight):
+            return torch.ops.discorl.lstm_unroll_backward(projected, weight, reset)
+        keep = (~reset).to(x.dtype).unsqueeze(-1)
         state = self.zero_state(x.shape[1])
         outputs = []
         for gates_t, keep_t in zip(projected.unbind()[::-1], keep.unbind()[::-1], strict=True):

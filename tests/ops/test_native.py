@@ -16,6 +16,7 @@ from discorl.agents import compiled
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
+from discorl.nets.lstm import LSTM
 from discorl.ops import native
 from discorl.ops.linear import linear
 from discorl.ops.losses import kl_loss, two_hot_loss
@@ -42,7 +43,7 @@ def compiler_is_missing() -> bool:
 
 
 OF_ROWS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
-KERNELS = OF_ROWS | {"linear", "mm", "lstm_after_action_backward"}
+KERNELS = OF_ROWS | {"linear", "mm", "lstm_after_action_backward", "lstm_unroll_backward"}
 
 needs_compiler = pytest.mark.skipif(
     compiler_is_missing(), reason="needs a C++ compiler: install g++ or clang++, or set CXX"
@@ -229,6 +230,42 @@ def test_gradients_after_an_action(num_actions: int, scale: float, calls: Counte
 
 
 @needs_compiler
+@pytest.mark.parametrize("batch", [1, 32, 33, 70])
+@pytest.mark.parametrize("reset_rate", [0.0, 0.3, 1.0])
+def test_lstm_backward_in_time(batch: int, reset_rate: float, calls: Counter[str]) -> None:
+    lstm = LSTM(5, 19)
+    x, reset = normal(7, batch, 5), torch.rand(7, batch, generator=rng()) < reset_rate
+    with torch.no_grad():
+        expected = lstm.unroll_backward(x, reset)
+        with native.kernels(True):
+            got = lstm.unroll_backward(x, reset)
+            torch.set_num_threads(2)
+            try:
+                assert_bit_equal(lstm.unroll_backward(x, reset), got)
+            finally:
+                torch.set_num_threads(1)
+    torch.testing.assert_close(got, expected)
+    assert calls == {"lstm_unroll_backward": 2}
+
+
+@needs_compiler
+def test_lstm_backward_in_time_compiled() -> None:
+    native.build()
+    lstm = LSTM(5, 19)
+    x, reset = normal(7, 40, 5), torch.rand(7, 40, generator=rng()) < 0.3
+    graphs: list[str] = []
+
+    def note(graph: torch.fx.GraphModule, inputs: object) -> object:
+        graphs.append(graph.code)
+        return graph.forward
+
+    with torch.no_grad():
+        got = torch.compile(lstm.unroll_backward, backend=note, fullgraph=True)(x, reset)
+        torch.testing.assert_close(got, lstm.unroll_backward(x, reset))
+    assert len(graphs) == 1 and "lstm_unroll_backward" in graphs[0]
+
+
+@needs_compiler
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
 def test_losses_and_their_gradients(rows: int, scale: float, calls: Counter[str]) -> None:
@@ -349,6 +386,8 @@ def test_wrong_shapes_are_refused() -> None:
         (kernels.lstm_after_action_backward, (x, normal(4, 20), x, normal(3, 20), index[:, 0] + 3)),
         (kernels.lstm_after_action_backward, (x[:3], normal(4, 20), x, normal(3, 20), index[:, 0])),
         (kernels.lstm_after_action_backward, (x, normal(4, 19), x, normal(3, 20), index[:, 0])),
+        (kernels.lstm_unroll_backward, (normal(2, 4, 20), normal(5, 19), index.T > 0)),
+        (kernels.lstm_unroll_backward, (normal(2, 4, 20), normal(5, 20), index > 0)),
         (kernels.kl_rows, (x, x[:1])),
         (kernels.cross_entropy_rows, (x, index + 5, normal(4, 2))),
         (kernels.cross_entropy_rows, (x, index, normal(4, 1))),

@@ -44,6 +44,8 @@ INSTRUCTIONS = {
 }
 """Compiler flags for what torch finds in the processor; elsewhere the compiler's defaults do."""
 
+is_built = False
+"""Whether the kernels are loaded."""
 _in_use: ContextVar[bool] = ContextVar("native kernels in use", default=False)
 
 
@@ -66,7 +68,7 @@ def in_use(*tensors: Tensor) -> bool:
         return False
     if torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"):
         return False
-    return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+    return _fit(tensors)
 
 
 def apply_to(*tensors: Tensor) -> bool:
@@ -74,9 +76,21 @@ def apply_to(*tensors: Tensor) -> bool:
     return not torch.is_grad_enabled() and in_use(*tensors)
 
 
+def apply_even_compiled(*tensors: Tensor) -> bool:
+    """The same for a kernel that torch.compile knows; it is for agents with kernels only."""
+    if torch.compiler.is_compiling():
+        return is_built and not torch.is_grad_enabled() and _fit(tensors)
+    return apply_to(*tensors)
+
+
+def _fit(tensors: tuple[Tensor, ...]) -> bool:
+    return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
+
+
 @functools.cache
 def build() -> None:
     """Load the kernels, compiled on first use and then kept in the user's cache."""
+    global is_built
     try:
         instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
         command = [*compiler(), *FLAGS, *instructions, str(SOURCE), *LINK]
@@ -89,6 +103,11 @@ def build() -> None:
             torch.ops.load_library(library)
     except (OSError, RuntimeError) as e:  # RuntimeError: there is no home directory
         raise DiscorlError(f"the kernels cannot be kept or loaded: {e.__cause__ or e}") from e
+    torch.library.register_fake(  # its shape, for torch.compile
+        "discorl::lstm_unroll_backward",
+        lambda gates, weight, reset: gates.new_empty(*gates.shape[:2], len(weight)),
+    )
+    is_built = True
 
 
 def compiler() -> list[str]:

@@ -33,6 +33,7 @@ using at::Tensor;
 
 constexpr int64_t kBlock = 256;  // rows whose logits are in the cache at a time
 constexpr int64_t kGrain = 16;   // rows that are worth a thread
+constexpr int64_t kLanes = 32;   // trajectories that a thread takes through time together
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 #ifdef DISCORL_ONEDNN
@@ -287,6 +288,52 @@ std::tuple<Tensor, Tensor> lstm_after_action_backward(const Tensor& grad, const 
   return {gate_grads, cell_grads};
 }
 
+// The hidden states of an LSTM that runs from the last step to the first, anew where reset is true.
+// Gates, in the order i, g, f, o, are the inputs' and the hidden state's: gates [S, B, 4H],
+// weight [H, 4H], reset [S, B] -> [S, B, H]. No thread waits for another before the end.
+Tensor lstm_unroll_backward(const Tensor& gates, const Tensor& weight, const Tensor& reset) {
+  const int64_t steps = gates.size(0), batch = gates.size(1), h = weight.size(0);
+  TORCH_CHECK(gates.size(2) == 4 * h && weight.size(1) == 4 * h, "4 gates for each cell");
+  TORCH_CHECK(reset.size(0) == steps && reset.size(1) == batch, "shapes differ");
+  const Tensor g_ = gates.contiguous(), w_ = weight.contiguous(), r_ = reset.contiguous();
+  Tensor out = at::empty({steps, batch, h}, gates.options());
+  const float* g = g_.data_ptr<float>();
+  const bool* anew = r_.data_ptr<bool>();
+  float* o = out.data_ptr<float>();
+  at::parallel_for(0, (batch + kLanes - 1) / kLanes, 1, [&](int64_t begin, int64_t end) {
+    const at::AutoDispatchBelowADInplaceOrView no_gradients;
+    for (int64_t first = begin * kLanes; first < std::min(end * kLanes, batch); first += kLanes) {
+      const int64_t rows = std::min(kLanes, batch - first);
+      const Tensor hidden = at::zeros({rows, h}, gates.options()), cell = at::zeros_like(hidden);
+      Tensor recurrent = at::empty({rows, 4 * h}, gates.options());
+      for (int64_t t = steps - 1; t >= 0; --t) {
+        for (int64_t i = 0; i < rows; ++i) {
+          if (!anew[t * batch + first + i]) continue;
+          std::fill_n(hidden.data_ptr<float>() + i * h, h, 0.0f);
+          std::fill_n(cell.data_ptr<float>() + i * h, h, 0.0f);
+        }
+        multiply(hidden, w_, recurrent);
+        for (int64_t i = 0; i < rows; ++i) {
+          const int64_t place = t * batch + first + i;
+          const float *x = g + place * 4 * h, *y = recurrent.data_ptr<float>() + i * 4 * h;
+          float *c = cell.data_ptr<float>() + i * h, *shown = o + place * h;
+#pragma omp simd
+          for (int64_t j = 0; j < h; ++j) {
+            const float in = sigmoid_of(x[j] + y[j]);
+            const float news = tanh_of(x[h + j] + y[h + j]);
+            const float forget = sigmoid_of(x[2 * h + j] + y[2 * h + j]);
+            const float gate = sigmoid_of(x[3 * h + j] + y[3 * h + j]);
+            c[j] = forget * c[j] + in * news;
+            shown[j] = gate * tanh_of(c[j]);
+          }
+          std::copy_n(shown, h, hidden.data_ptr<float>() + i * h);
+        }
+      }
+    }
+  });
+  return out;
+}
+
 // KL(softmax(target) || softmax(logits)) of each row, and its gradient in the logits.
 std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_logits) {
   const int64_t num_rows = logits.size(0), size = logits.size(1);
@@ -362,6 +409,7 @@ TORCH_LIBRARY(discorl, m) {
   m.def(
       "lstm_after_action_backward(Tensor grad, Tensor gates, Tensor cell, Tensor of_action, "
       "Tensor actions) -> (Tensor, Tensor)");
+  m.def("lstm_unroll_backward(Tensor gates, Tensor weight, Tensor reset) -> Tensor");
   m.def("kl_rows(Tensor logits, Tensor target_logits) -> (Tensor, Tensor)");
   m.def("cross_entropy_rows(Tensor logits, Tensor index, Tensor weights) -> (Tensor, Tensor)");
 }
@@ -375,6 +423,7 @@ TORCH_LIBRARY_IMPL(discorl, CPU, m) {
   });
   m.impl("lstm_after_actions", lstm_after_actions);
   m.impl("lstm_after_action_backward", lstm_after_action_backward);
+  m.impl("lstm_unroll_backward", lstm_unroll_backward);
   m.impl("kl_rows", kl_rows);
   m.impl("cross_entropy_rows", cross_entropy_rows);
 }
