@@ -109,6 +109,16 @@ inline float tanh_of(float x) {
   return size < 0.625f ? x + x * s * p : (x < 0 ? -quotient : quotient);
 }
 
+struct Gates {
+  float in, news, forget, shown;
+};
+
+// Those of cell j of H, from two shares of their inputs [4H] in the order i, g, f, o.
+inline Gates gates_of(const float* x, const float* y, int64_t h, int64_t j) {
+  return {sigmoid_of(x[j] + y[j]), tanh_of(x[h + j] + y[h + j]),
+          sigmoid_of(x[2 * h + j] + y[2 * h + j]), sigmoid_of(x[3 * h + j] + y[3 * h + j])};
+}
+
 inline float largest(const float* x, int64_t size) {
   float m = kLowest;
 #pragma omp simd reduction(max : m)
@@ -238,10 +248,7 @@ Tensor lstm_after_actions(const Tensor& gates, const Tensor& cell, const Tensor&
       float* hidden = o + i * h;
 #pragma omp simd
       for (int64_t j = 0; j < h; ++j) {
-        const float in = sigmoid_of(x[j] + y[j]);
-        const float forget = sigmoid_of(x[2 * h + j] + y[2 * h + j]);
-        const float news = tanh_of(x[h + j] + y[h + j]);
-        const float shown = sigmoid_of(x[3 * h + j] + y[3 * h + j]);
+        const auto [in, news, forget, shown] = gates_of(x, y, h, j);
         hidden[j] = shown * tanh_of(forget * cell_row[j] + in * news);
       }
     }
@@ -271,10 +278,7 @@ std::tuple<Tensor, Tensor> lstm_after_action_backward(const Tensor& grad, const 
       float *dx = to_gates + n * 4 * h, *dc = to_cell + n * h;
 #pragma omp simd
       for (int64_t j = 0; j < h; ++j) {
-        const float in = sigmoid_of(x[j] + y[j]);
-        const float news = tanh_of(x[h + j] + y[h + j]);
-        const float forget = sigmoid_of(x[2 * h + j] + y[2 * h + j]);
-        const float shown = sigmoid_of(x[3 * h + j] + y[3 * h + j]);
+        const auto [in, news, forget, shown] = gates_of(x, y, h, j);
         const float squashed = tanh_of(forget * cell_row[j] + in * news);
         const float inner = dh[j] * shown * (1 - squashed * squashed);
         dx[j] = inner * news * in * (1 - in);
@@ -316,17 +320,14 @@ Tensor lstm_unroll_backward(const Tensor& gates, const Tensor& weight, const Ten
         for (int64_t i = 0; i < rows; ++i) {
           const int64_t place = t * batch + first + i;
           const float *x = g + place * 4 * h, *y = recurrent.data_ptr<float>() + i * 4 * h;
-          float *c = cell.data_ptr<float>() + i * h, *shown = o + place * h;
+          float *c = cell.data_ptr<float>() + i * h, *now = o + place * h;
 #pragma omp simd
           for (int64_t j = 0; j < h; ++j) {
-            const float in = sigmoid_of(x[j] + y[j]);
-            const float news = tanh_of(x[h + j] + y[h + j]);
-            const float forget = sigmoid_of(x[2 * h + j] + y[2 * h + j]);
-            const float gate = sigmoid_of(x[3 * h + j] + y[3 * h + j]);
+            const auto [in, news, forget, shown] = gates_of(x, y, h, j);
             c[j] = forget * c[j] + in * news;
-            shown[j] = gate * tanh_of(c[j]);
+            now[j] = shown * tanh_of(c[j]);
           }
-          std::copy_n(shown, h, hidden.data_ptr<float>() + i * h);
+          std::copy_n(now, h, hidden.data_ptr<float>() + i * h);
         }
       }
     }
