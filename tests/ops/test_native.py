@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from discorl import tree
-from discorl.agents import compiled
 from discorl.agents.update import update_agent
-from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.lstm import LSTM
 from discorl.ops import native
@@ -27,27 +25,14 @@ from tests.builders import (
     random_rollout,
     random_rule_params,
     rng,
-    run_python,
     small_agent,
     small_disco,
 )
+from tests.compiler import needs_compiler
 from tests.golden_replay import replay
-
-
-def compiler_is_missing() -> bool:
-    try:
-        native.compiler()
-    except DiscorlError:
-        return True
-    return False
-
 
 OF_ROWS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
 KERNELS = OF_ROWS | {"linear", "mm", "lstm_after_action_backward", "lstm_unroll_backward"}
-
-needs_compiler = pytest.mark.skipif(
-    compiler_is_missing(), reason="needs a C++ compiler: install g++ or clang++, or set CXX"
-)
 
 
 @pytest.fixture
@@ -423,69 +408,3 @@ def test_a_second_derivative_is_refused(calls: Counter[str]) -> None:
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.square().sum().backward()
     assert calls
-
-
-@needs_compiler
-@pytest.mark.parametrize("setting", ["", "ONEDNN_MAX_CPU_ISA=AVX2"])
-def test_products_on_processors_with_less(setting: str) -> None:
-    """Torch refuses to multiply by oneDNN on some, which must not end a run."""
-    code = (
-        "import torch; from discorl.ops import native; native.build();"
-        "a, b = torch.randn(40, 50), torch.randn(50, 60);"
-        "print(bool(torch.allclose(torch.ops.discorl.mm(a, b), a @ b, atol=1e-4)))"
-    )
-    done = run_python("-c", code, env=dict([setting.split("=")]) if setting else {})
-    assert done.stdout.strip() == "True", done.stderr
-
-
-BUILD = "from discorl.ops import native; native.build(); print('built')"
-
-
-@needs_compiler
-def test_compiled_once_and_kept(tmp_path: Path) -> None:
-    env = {"XDG_CACHE_HOME": str(tmp_path)}
-    assert "built" in run_python("-c", BUILD, env=env).stdout
-    (library,) = (tmp_path / "discorl").iterdir()
-    made = library.stat().st_mtime_ns
-    assert "built" in run_python("-c", BUILD, env=env).stdout
-    assert [f.stat().st_mtime_ns for f in (tmp_path / "discorl").iterdir()] == [made]
-    library.write_bytes(b"no library")
-    assert "built" in run_python("-c", BUILD, env=env).stdout, "what cannot be loaded is made again"
-
-
-def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    failed = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "false"})
-    assert failed.returncode
-    assert "false could not compile the kernels" in failed.stderr
-    assert list((tmp_path / "discorl").iterdir()) == []
-
-
-def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler -O1")
-    with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which is not there"):
-        native.compiler()
-    monkeypatch.setenv("CXX", '"g++')
-    with pytest.raises(DiscorlError, match="no command"):
-        native.compiler()
-    monkeypatch.delenv("CXX")
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(DiscorlError, match="no C\\+\\+ compiler was found"):
-        native.compiler()
-
-
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "discorl").write_text("a file where the folder should be")
-    failed = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "true"})
-    assert "DiscorlError: the kernels cannot be kept or loaded" in failed.stderr
-
-
-def test_goes_on_without_kernels_that_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> None:
-        raise DiscorlError("no C++ compiler was found")
-
-    monkeypatch.setattr(compiled, "_compiler_works", lambda: True)
-    monkeypatch.setattr(compiled.torch, "compile", lambda fn: fn)
-    monkeypatch.setattr(native, "build", fails)
-    with pytest.warns(UserWarning, match="going on without the kernels for the CPU: no C"):
-        agent = compiled.compile_agent(small_agent(small_disco()))
-    assert not agent.native
