@@ -38,12 +38,12 @@ from benchmarks.machine import commit, machine_facts
 from discorl.agents.agent import Agent
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
-from discorl.config import TrainConfig
 from discorl.envs import suites
 from discorl.envs.registry import make_env
-from discorl.presets import for_task
 from discorl.rules import ActorCritic
-from discorl.runs.setup import make_agent
+from discorl.training.build import make_agent
+from discorl.training.config import TrainConfig
+from discorl.training.presets import for_task
 from discorl.types import Params
 
 GOAL = 0.8

@@ -28,12 +28,12 @@ import matplotlib
 import torch
 
 from benchmarks.machine import commit, machine_facts
-from discorl.config import NetConfig
-from discorl.discover_presets import PRESETS, discovery_preset
-from discorl.discovery.group import init_group, live_window
-from discorl.discovery.unroll import MemoryMode
-from discorl.runs.discover_config import DiscoverConfig, GroupConfig, RuleConfig
-from discorl.runs.discover_setup import make_group, starting_rule
+from discorl.discovery.build import make_group, starting_rule
+from discorl.discovery.config import DiscoverConfig, GroupConfig, RuleConfig
+from discorl.discovery.presets import PRESETS, discovery_preset
+from discorl.meta.group import init_group, live_window
+from discorl.meta.unroll import MemoryMode
+from discorl.training.config import NetConfig
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from discorl import presets
-from discorl.analysis.statistics import aggregate, probability_of_improvement
-from discorl.config import ActorCriticConfig, TrainConfig
+from discorl.comparison.statistics import aggregate, probability_of_improvement
 from discorl.rules.store import embedded_rules
-from discorl.runs.train import train
+from discorl.training import presets
+from discorl.training.config import ActorCriticConfig, TrainConfig
+from discorl.training.train import train
 
 TASKS = (
     "catch:10x6",

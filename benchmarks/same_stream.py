@@ -25,12 +25,12 @@ from benchmarks.catch_curves import RESULTS, SHOWN, Curve, curves_of, step_to
 from benchmarks.peers.pipe import Arrays, receive, send
 from benchmarks.venvs import ROOT
 from benchmarks.workers import jax_python, use_rule
-from discorl import presets
 from discorl.agents.rollout import collect_rollout
 from discorl.atomic import write_atomically
 from discorl.runs import distributed
-from discorl.runs.run_setup import set_up
-from discorl.runs.run_state import new_state
+from discorl.training import presets
+from discorl.training.run_setup import set_up
+from discorl.training.state import new_state
 from discorl.types import Params, Rollout
 from tests.golden_replay import agent_name
 

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.peers import ours
-from discorl.runs.memory import keep_freed_memory
+from discorl.runs.malloc import keep_freed_memory
 
 KINDS = {
     "matrix products": {

@@ -12,10 +12,10 @@ from discorl.agents.replay import Replay
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
-from discorl.nets.settings import NetConfig
+from discorl.nets.net_config import NetConfig
+from discorl.own_agent import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
 from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import load_rule, save_rule
-from discorl.trainer import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
 from discorl.types import AgentOutput, Rollout
 
 __all__ = [

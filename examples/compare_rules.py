@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from discorl import presets
-from discorl.runs.compare import compare
-from discorl.runs.compare_table import print_comparison
+from discorl.comparison.compare import compare
+from discorl.comparison.report import html_report
+from discorl.comparison.table import print_comparison
 from discorl.runs.files import write_text
-from discorl.runs.report import html_report
-from discorl.runs.train import train
+from discorl.training import presets
+from discorl.training.train import train
 
 
 def main() -> None:

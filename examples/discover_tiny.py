@@ -14,10 +14,10 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from discorl import presets
-from discorl.discover_presets import discovery_preset
-from discorl.runs.discover import discover
-from discorl.runs.train import train
+from discorl.discovery.discover import discover
+from discorl.discovery.presets import discovery_preset
+from discorl.training import presets
+from discorl.training.train import train
 
 
 def main() -> None:

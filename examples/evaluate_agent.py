@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from discorl.runs.evaluate import evaluate, print_evaluation
-from discorl.runs.load import Policy, load_agent
+from discorl.training.evaluate import evaluate, print_evaluation
+from discorl.training.trained_agent import Policy, load_agent
 
 
 def main() -> None:

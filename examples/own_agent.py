@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import discorl
-from discorl.envs.catch import Catch
+from discorl.envs.tasks.catch import Catch
 
 
 class MyAgent(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl import Agent, NetConfig, Replay, adam_clip, agent_net, collect_rollout, update_agent
-from discorl.envs.catch import Catch
+from discorl.envs.tasks.catch import Catch
 from discorl.rules.store import load_rule
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import gymnasium
 
-from discorl import presets
-from discorl.runs.train import train
+from discorl.training import presets
+from discorl.training.train import train
 
 
 def make_env() -> gymnasium.Env:

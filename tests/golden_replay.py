@@ -30,16 +30,16 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
-from discorl.discovery.meta_value import MetaValue, MetaValueState, ValueNet
-from discorl.discovery.objective import ObjectiveWeights
-from discorl.discovery.unroll import (
+from discorl.errors import DiscorlError
+from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
+from discorl.meta.objective import ObjectiveWeights
+from discorl.meta.unroll import (
     GivenRollouts,
     MemoryMode,
     MetaGradient,
     Window,
     meta_gradient,
 )
-from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import categorical, moments, squash

@@ -19,7 +19,7 @@ from discorl.cli import main
 from discorl.cli.parse import value_of
 from discorl.rules.store import load_rule
 from discorl.runs.files import load_params
-from discorl.runs.logging import TIMING_FIELDS
+from discorl.runs.metrics import TIMING_FIELDS
 from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
 TINY = (

@@ -14,21 +14,21 @@ from discorl import tree
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
-from discorl.discovery.group import init_group
-from discorl.discovery.meta_step import MetaOptimiser, init_discovery, meta_step
-from discorl.discovery.trial import run_trial
+from discorl.discovery.build import make_group, starting_rule
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import gymnasium_env
-from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env, make_tensor_env
-from discorl.runs.discover_setup import make_group, starting_rule
-from discorl.runs.evaluate import rewards_of
-from discorl.trainer import DiscoTrainer
-from discorl.trainer import collect_rollout as collect_own
-from discorl.trainer.noise import noise_from
+from discorl.meta.group import init_group
+from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
+from discorl.meta.trial import run_trial
+from discorl.own_agent import DiscoTrainer
+from discorl.own_agent import collect_rollout as collect_own
+from discorl.own_agent.noise import noise_from
+from discorl.training.evaluate import rewards_of
 from discorl.types import TimeStep
 from tests.builders import RULES, assert_bit_equal, random_rule_params, rng, small_agent
-from tests.discovery.population import tiny_config, tiny_groups
-from tests.own_agents import Corridor, PlainAgent, small_rule
+from tests.meta.population import tiny_config, tiny_groups
+from tests.own_agent.own_agents import Corridor, PlainAgent, small_rule
 
 TASKS = (
     "catch:sampled",

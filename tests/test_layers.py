@@ -22,13 +22,12 @@ LAYERS = [
     "envs",
     "rules",
     "agents",
-    "discovery",
-    "config",
-    "analysis",
+    "meta",
     "runs",
-    "presets",
-    "discover_presets",
-    "trainer",
+    "comparison",
+    "training",
+    "discovery",
+    "own_agent",
     "cli",
 ]
 MODULES = sorted(

@@ -10,12 +10,12 @@ import torch
 
 from discorl.agents.agent import adam_clip, mlp_agent_net
 from discorl.agents.update import loss_mask, masked_mean, update_agent
-from discorl.config import NetConfig, TrainConfig
 from discorl.nets.linear import Linear, init_params
 from discorl.ops.returns import retrace
 from discorl.rules import DiscoRule
 from discorl.rules.disco import LossWeights
-from discorl.runs import train as train_module
+from discorl.training import train as train_module
+from discorl.training.config import NetConfig, TrainConfig
 from discorl.types import AgentState, EnvSpec, Rollout
 from tests.builders import (
     SMALL_SIZES,

@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 
 from benchmarks.learning.run import RUNS
 from benchmarks.learning.tasks import ALGORITHMS, PPO, RULES, TASKS, LearningTask
-from discorl.analysis.curves import Curve, area, common_range, final_score, resample
-from discorl.analysis.statistics import (
+from discorl.atomic import write_atomically
+from discorl.comparison.curves import Curve, area, common_range, final_score, resample
+from discorl.comparison.statistics import (
     Estimate,
     aggregate,
     curve_band,
     mean,
     probability_of_improvement,
 )
-from discorl.atomic import write_atomically
 
 SAMPLES = 10_000
 GRID_POINTS = 200

@@ -26,14 +26,14 @@ from discorl.agents.compiled import CompiledRule, compile_agent
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
-from discorl.config import NetConfig
-from discorl.discover_presets import notebook
-from discorl.discovery.meta_step import init_discovery
-from discorl.discovery.meta_step import meta_step as one_meta_step
-from discorl.envs.catch import Catch
+from discorl.discovery.build import make_group, meta_optimiser, starting_rule
+from discorl.discovery.presets import notebook
+from discorl.envs.tasks.catch import Catch
+from discorl.meta.meta_step import init_discovery
+from discorl.meta.meta_step import meta_step as one_meta_step
 from discorl.rules.store import load_rule
-from discorl.runs.discover_setup import make_group, meta_optimiser, starting_rule
-from discorl.runs.memory import keep_freed_memory
+from discorl.runs.malloc import keep_freed_memory
+from discorl.training.config import NetConfig
 from discorl.types import AgentState, EnvSpec, Params, Rollout
 
 COMPILE = "--compile" in sys.argv[1:]

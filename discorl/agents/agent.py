@@ -15,7 +15,7 @@ from discorl.nets.agent_net import AgentNet, check_heads
 from discorl.nets.build import embedding_size, make_torso
 from discorl.nets.linear import init_params
 from discorl.nets.lstm import LSTM
-from discorl.nets.settings import NetConfig
+from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import native
 from discorl.rules.base import UpdateRule

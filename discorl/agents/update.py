@@ -13,8 +13,8 @@ from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.memory import memory_args, warm_up, without_burn_in
 from discorl.ops import native
-from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn
+from discorl.ops.step_means import live_mean
 from discorl.optim import global_norm
 from discorl.types import (
     AgentState,

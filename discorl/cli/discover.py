@@ -11,9 +11,9 @@ from discorl.cli.parse import parse
 
 def discover_command(args: list[str]) -> int:
     """Discover a rule, or go on with a discovery; returns the exit code."""
-    from discorl.discover_presets import PRESETS, discovery_preset
-    from discorl.runs.discover import discover, resume_discovery
-    from discorl.runs.discover_config import DiscoverConfig
+    from discorl.discovery.config import DiscoverConfig
+    from discorl.discovery.discover import discover, resume_discovery
+    from discorl.discovery.presets import PRESETS, discovery_preset
 
     if any(a == "--resume" or a.startswith("--resume=") for a in args):
         changes = parse(

@@ -33,10 +33,10 @@ def _compare_runs(
         by_settings: Keep runs of a rule apart whose settings differ.
         bootstrap: Bootstrap samples for each interval.
     """
-    from discorl.runs.compare import compare
-    from discorl.runs.compare_table import print_comparison
+    from discorl.comparison.compare import compare
+    from discorl.comparison.report import html_report
+    from discorl.comparison.table import print_comparison
     from discorl.runs.files import write_json, write_text
-    from discorl.runs.report import html_report
 
     comparison = compare(runs, metric, by_settings, bootstrap)
     console = Console()
@@ -82,10 +82,10 @@ def _evaluate_run(
         fps: Frames a second of the video; the environment's own, or 10, if not given.
     """
     from discorl.runs.device import choose_device
-    from discorl.runs.evaluate import evaluate, print_evaluation
     from discorl.runs.files import write_json
-    from discorl.runs.load import load_agent
-    from discorl.runs.video import check_video_path, record_episode, write_video
+    from discorl.training.evaluate import evaluate, print_evaluation
+    from discorl.training.trained_agent import load_agent
+    from discorl.training.video import check_video_path, record_episode, write_video
 
     if video is not None:
         check_video_path(video)

@@ -10,13 +10,13 @@ from typing import Literal
 import tyro
 
 from discorl.cli.parse import parse, value_of
-from discorl.config import CheckpointConfig, EnvConfig, TrainConfig
 from discorl.errors import DiscorlError
+from discorl.training.config import CheckpointConfig, EnvConfig, TrainConfig
 
 
 def train_command(args: list[str]) -> int:
     """Train an agent, or go on with a run; returns the exit code."""
-    from discorl.runs.train import train
+    from discorl.training.train import train
 
     if any(a == "--resume" or a.startswith("--resume=") for a in args):
         return _resume(args)
@@ -25,7 +25,7 @@ def train_command(args: list[str]) -> int:
 
 def parse_train(args: list[str]) -> TrainConfig:
     """The settings that ``discorl train ARGS`` trains with."""
-    from discorl import presets
+    from discorl.training import presets
 
     task = "catch"
     if args and not args[0].startswith("-"):
@@ -61,8 +61,8 @@ class ResumeArgs:
 
 
 def _resume(args: list[str]) -> int:
-    from discorl.runs.run_config import read_config
-    from discorl.runs.train import resume
+    from discorl.training.run_config import read_config
+    from discorl.training.train import resume
 
     i = next(i for i, a in enumerate(args) if a.startswith("--resume"))
     given = args[i].partition("=")[2] or (args[i + 1] if i + 1 < len(args) else "")

@@ -1,1 +1,1 @@
-"""Discovery: differentiating through agents' updates with respect to the rule that made them."""
+"""Discovery: from a configuration to a rule found by meta-gradients."""

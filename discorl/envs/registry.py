@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import torch
 
 from discorl.envs import suites
-from discorl.envs.balance import Balance
-from discorl.envs.bandit import Bandit
 from discorl.envs.base import Env, TensorEnv
-from discorl.envs.cartpole import CartPole
-from discorl.envs.catch import Catch
-from discorl.envs.chain import Chain
-from discorl.envs.deep_sea import DeepSea
-from discorl.envs.grid import Grid
-from discorl.envs.grid_tasks import GRID_TASKS
-from discorl.envs.mdp import MDP
-from discorl.envs.memory import Memory
-from discorl.envs.options import EnvConfig, check_unchanged
-from discorl.envs.umbrella import Umbrella
+from discorl.envs.env_config import EnvConfig, check_unchanged
+from discorl.envs.tasks.balance import Balance
+from discorl.envs.tasks.bandit import Bandit
+from discorl.envs.tasks.cartpole import CartPole
+from discorl.envs.tasks.catch import Catch
+from discorl.envs.tasks.chain import Chain
+from discorl.envs.tasks.deep_sea import DeepSea
+from discorl.envs.tasks.grid import Grid
+from discorl.envs.tasks.grid_tasks import GRID_TASKS
+from discorl.envs.tasks.mdp import MDP
+from discorl.envs.tasks.memory_length import Memory
+from discorl.envs.tasks.umbrella import Umbrella
 from discorl.errors import DiscorlError
 
 

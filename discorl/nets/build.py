@@ -11,7 +11,7 @@ from torch import nn
 from discorl.errors import DiscorlError
 from discorl.nets.conv import ConvTorso, ImpalaTorso, NatureTorso, image_shape
 from discorl.nets.encoders import DictTorso, NetHackTorso
-from discorl.nets.settings import NetConfig
+from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.types import EnvSpec, ObservationSpec
 

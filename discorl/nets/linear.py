@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from discorl.ops.linear import linear
+from discorl.ops.affine import linear
 from discorl.types import Layers
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from discorl.nets.linear import Linear
 from discorl.ops import native
-from discorl.ops.linear import linear
+from discorl.ops.affine import linear
 from discorl.types import LSTMState
 
 

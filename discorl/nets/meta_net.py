@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
 from discorl.nets.meta_features import Embeddings, Experience, action_features, step_features
-from discorl.ops.live import live_mean_of_steps
 from discorl.ops.moments import MeanFn
 from discorl.ops.softmax import mlp, softmax_linear
+from discorl.ops.step_means import live_mean_of_steps
 from discorl.types import Layers, LSTMState, Params
 
 OUTPUT_INIT_STD = 0.3

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from discorl.ops.live import live_mean
 from discorl.ops.roots import exact_sqrt
+from discorl.ops.step_means import live_mean
 from discorl.types import Moments
 
 EPS = 1e-6

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from discorl.ops import native
-from discorl.ops.linear import linear
+from discorl.ops.affine import linear
 from discorl.types import Layers
 
 

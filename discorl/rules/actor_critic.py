@@ -9,8 +9,8 @@ from torch import Tensor
 
 from discorl.errors import DiscorlError
 from discorl.ops.categorical import entropy, log_prob
-from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import (
     AgentOutput,

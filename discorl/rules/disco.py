@@ -13,9 +13,9 @@ from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
 from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
 from discorl.ops.categorical import entropy, kl_divergence
-from discorl.ops.live import live_mean
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
     AgentOutput,

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from discorl.ops.categorical import entropy, log_prob
-from discorl.ops.live import live_mean
 from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, estimate_values
 from discorl.types import (
     AgentOutput,

@@ -16,7 +16,7 @@ from discorl.agents.rollout import assemble, collect_rollout
 from discorl.agents.update import loss_mask, update_agent
 from discorl.envs.gymnasium import GymnasiumEnv, make_vector
 from discorl.optim import Transform
-from discorl.runs.stats import EpisodeStats
+from discorl.training.stats import EpisodeStats
 from discorl.types import AgentState, Rollout
 from tests.builders import (
     RULES,

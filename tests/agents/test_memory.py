@@ -16,13 +16,13 @@ from discorl.agents.memory import memory_args, warm_up
 from discorl.agents.replay import Replay
 from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
-from discorl.discovery.meta_value import MetaValue, ValueNet
-from discorl.discovery.objective import ObjectiveWeights
-from discorl.discovery.unroll import Window
 from discorl.errors import DiscorlError
+from discorl.meta.meta_value import MetaValue, ValueNet
+from discorl.meta.objective import ObjectiveWeights
+from discorl.meta.unroll import Window
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.lstm import LSTM
-from discorl.nets.settings import NetConfig
+from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.rules import PolicyGradient, UpdateRule
 from discorl.types import AgentState, EnvSpec, LSTMState, Params, Rollout

@@ -14,7 +14,7 @@ from torch.func import functional_call
 from discorl.agents.agent import Agent
 from discorl.agents.rollout import collect_rollout
 from discorl.envs.gymnasium import GymnasiumEnv, make_vector
-from discorl.runs.stats import EpisodeStats
+from discorl.training.stats import EpisodeStats
 from discorl.types import AgentOutput, AgentState, Rollout
 from tests.builders import RULES, disturbed, rng, small_agent
 from tests.envs.gym_examples import Corridor

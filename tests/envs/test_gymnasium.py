@@ -12,10 +12,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from discorl.envs.catch import Catch
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import GymnasiumEnv, as_env, gymnasium_env, make_vector
-from discorl.envs.options import EnvConfig
 from discorl.envs.registry import make_env
+from discorl.envs.tasks.catch import Catch
 from discorl.errors import DiscorlError, EnvFailure
 from tests.builders import rng
 from tests.envs.gym_examples import Corridor, Faulty, OneArray, Sampler

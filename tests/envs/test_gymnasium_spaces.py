@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import GymnasiumEnv, make_vector
 from discorl.envs.gymnasium.actions import MAX_ACTIONS, action_map
 from discorl.envs.gymnasium.spaces import observation_leaves
-from discorl.envs.options import EnvConfig
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import ObservationSpec
 from tests.builders import rng

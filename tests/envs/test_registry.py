@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from discorl.envs.catch import Catch
-from discorl.envs.grid_tasks import GRID_TASKS
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import as_env
-from discorl.envs.options import EnvConfig
 from discorl.envs.registry import KNOWN, TASKS, make_env, make_tensor_env
+from discorl.envs.tasks.catch import Catch
+from discorl.envs.tasks.grid_tasks import GRID_TASKS
 from discorl.errors import DiscorlError
 from tests.builders import rng
 

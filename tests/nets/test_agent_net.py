@@ -12,7 +12,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.linear import MLP, init_params
 from discorl.nets.lstm import LSTM
-from discorl.nets.settings import NetConfig
+from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.ops.categorical import select_action
 from discorl.ops.softmax import mlp

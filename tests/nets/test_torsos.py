@@ -19,7 +19,7 @@ from discorl.nets.build import make_torso
 from discorl.nets.conv import ConvTorso, ImpalaTorso, NatureTorso
 from discorl.nets.encoders import DictTorso, NetHackTorso, crop_around
 from discorl.nets.linear import init_params
-from discorl.nets.settings import NetConfig
+from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso, network_input
 from discorl.types import EnvSpec, ObservationSpec, Rollout
 from tests.builders import (

@@ -16,7 +16,7 @@ from discorl.agents.update import update_agent
 from discorl.nets.action_model import ActionModel
 from discorl.nets.lstm import LSTM
 from discorl.ops import native
-from discorl.ops.linear import linear
+from discorl.ops.affine import linear
 from discorl.ops.losses import kl_loss, two_hot_loss
 from discorl.ops.softmax import softmax_linear
 from tests.builders import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from discorl import presets
 from discorl.rules.store import DISCO103_ENV, embedded_rules, load_rule
-from discorl.runs.rule_choice import best_at_hand
-from discorl.runs.train import train
+from discorl.training import presets
+from discorl.training.rule_choice import best_at_hand
+from discorl.training.train import train
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
 from discorl.envs.gymnasium.vector import close_vector, dead_worker, one_line
-from discorl.envs.options import EnvConfig
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import EnvSpec, Observation, TimeStep
 

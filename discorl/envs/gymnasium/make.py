@@ -12,11 +12,11 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from discorl.envs.base import Env
+from discorl.envs.env_config import MAKING, EnvConfig, check_unchanged
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.env import GymnasiumEnv
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.vector import Factory, make_vector, one_line
-from discorl.envs.options import MAKING, EnvConfig, check_unchanged
 from discorl.errors import DiscorlError
 
 AUTORESET = {"same-step": AutoresetMode.SAME_STEP, "next-step": AutoresetMode.NEXT_STEP}

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from discorl.envs.suites.packages import is_installed
-from discorl.envs.suites.settings import (
+from discorl.envs.suites.suite_settings import (
     AtariSettings,
     CrafterSettings,
     MinAtarSettings,

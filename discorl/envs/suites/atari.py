@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from discorl.envs.suites import options as opts
+from discorl.envs.suites import reading as opts
 from discorl.envs.suites.atari_scores import GAMES
 from discorl.envs.suites.packages import choose, is_installed, load
-from discorl.envs.suites.settings import AtariSettings
+from discorl.envs.suites.suite_settings import AtariSettings
 
 EXTRA = "atari"
 PACKAGE = "ale_py"

@@ -15,9 +15,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites.options import at_least, read
+from discorl.envs.suites.copies import vectorise
 from discorl.envs.suites.packages import is_installed, load
-from discorl.envs.suites.vector import vectorise
+from discorl.envs.suites.reading import at_least, read
 from discorl.errors import DiscorlError
 
 EXTRA = "dm_env"

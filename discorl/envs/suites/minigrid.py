@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import options as opts
+from discorl.envs.suites import reading as opts
+from discorl.envs.suites.copies import vectorise
 from discorl.envs.suites.packages import choose, is_installed, load
-from discorl.envs.suites.settings import MiniGridSettings
-from discorl.envs.suites.vector import vectorise
+from discorl.envs.suites.suite_settings import MiniGridSettings
 
 EXTRA = "minigrid"
 PACKAGE = "minigrid"

@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import options as opts
+from discorl.envs.suites import reading as opts
+from discorl.envs.suites.copies import stack_frames, vectorise
 from discorl.envs.suites.packages import choose, is_installed, load
-from discorl.envs.suites.settings import NetHackSettings
-from discorl.envs.suites.vector import stack_frames, vectorise
+from discorl.envs.suites.suite_settings import NetHackSettings
 from discorl.errors import DiscorlError
 
 EXTRA = "nethack"

@@ -10,10 +10,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from discorl.envs.suites import options as opts
+from discorl.envs.suites import reading as opts
+from discorl.envs.suites.copies import stack_frames
 from discorl.envs.suites.packages import choose, is_installed, load
-from discorl.envs.suites.settings import ProcgenSettings
-from discorl.envs.suites.vector import stack_frames
+from discorl.envs.suites.suite_settings import ProcgenSettings
 from discorl.errors import DiscorlError
 
 EXTRA = "procgen"

@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import options as opts
-from discorl.envs.suites.settings import SokobanSettings
+from discorl.envs.suites import reading as opts
+from discorl.envs.suites.copies import stack_frames, vectorise
 from discorl.envs.suites.sokoban_levels import MOVES, Level, read_levels
-from discorl.envs.suites.vector import stack_frames, vectorise
+from discorl.envs.suites.suite_settings import SokobanSettings
 
 EXTRA = ""
 LEVELS = Path(__file__).with_name("sokoban_levels.txt")

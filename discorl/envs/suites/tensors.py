@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 
 import torch
 
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import GymnasiumEnv
-from discorl.envs.options import EnvConfig
 from discorl.envs.suites import Suite
 
 

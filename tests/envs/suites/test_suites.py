@@ -12,11 +12,11 @@ from gymnasium.vector import AsyncVectorEnv
 
 from discorl.cli import main
 from discorl.envs import suites
-from discorl.envs.options import EnvConfig
+from discorl.envs.env_config import EnvConfig
 from discorl.envs.registry import make_env
 from discorl.envs.suites import packages
 from discorl.envs.suites.packages import choose
-from discorl.envs.suites.settings import SokobanSettings
+from discorl.envs.suites.suite_settings import SokobanSettings
 from discorl.errors import DiscorlError
 from tests.builders import rng
 from tests.envs.suites.streams import needs, play, same

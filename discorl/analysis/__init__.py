@@ -1,1 +1,0 @@
-"""Analysis: statistics of runs and probes of rules."""

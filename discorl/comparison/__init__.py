@@ -1,0 +1,1 @@
+"""Comparison: finished runs side by side, with intervals over seeds."""

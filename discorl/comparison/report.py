@@ -1,0 +1,38 @@
+"""A comparison as one HTML page that needs nothing else: no server, no network, no other file."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from importlib.resources import files
+
+from discorl.comparison.result import Comparison
+
+# What would end the script element, or is no line break in JSON but is one in old JavaScript.
+_UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def html_report(comparison: Comparison) -> str:
+    """The whole page."""
+    data = json.dumps(comparison.as_dict(), allow_nan=False, separators=(",", ":"))
+    parts = {
+        "title": html.escape(title(comparison)),
+        "style": _asset("report.css"),
+        "script": _asset("plot.js") + _asset("report.js"),
+        "data": data.translate(_UNSAFE),
+    }
+    # One pass, so that nothing inside a part is taken for a place to fill in.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
+
+
+def title(comparison: Comparison) -> str:
+    """What is compared, if it can be said in a line."""
+    labels, tasks = comparison.labels, [task.task for task in comparison.tasks]
+    what = " and ".join(labels) if len(labels) <= 2 else f"{len(labels)} rules"
+    where = " and ".join(tasks) if len(tasks) <= 2 else f"{len(tasks)} tasks"
+    return f"{what} on {where}"
+
+
+def _asset(name: str) -> str:
+    return (files("discorl.comparison") / "assets" / name).read_text(encoding="utf-8")

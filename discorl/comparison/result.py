@@ -1,0 +1,104 @@
+"""What a comparison of runs holds: everything that the table, the page and the JSON file show."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from discorl import __version__
+from discorl.comparison.statistics import Estimate
+
+
+@dataclass(frozen=True)
+class Band:
+    """Interquartile mean over runs along an axis, and its interval where there is one."""
+
+    x: list[float]
+    middle: list[float]
+    low: list[float] | None
+    high: list[float] | None
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """One run up to the budget of its task."""
+
+    folder: str
+    seed: int
+    score: float
+    area: float
+    seconds: float
+    env_steps: int
+    """Where the run itself ended, which may be beyond the budget."""
+    points: list[tuple[float, float, float]]
+    """(environment steps, seconds, metric)."""
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """Runs of one rule on one task."""
+
+    label: str
+    rule: str
+    score: Estimate
+    area: Estimate
+    seconds: float
+    """Median wall-clock to the budget."""
+    steps_per_second: float
+    by_steps: Band
+    by_seconds: Band
+    runs: list[RunScore]
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """All groups on one task."""
+
+    task: str
+    metric: str
+    start: float
+    """All curves are known from this environment step on."""
+    budget: float
+    """Environment steps up to which the runs are compared: the end of the shortest."""
+    groups: list[GroupScore]
+
+
+@dataclass(frozen=True)
+class Overall:
+    """A rule over all tasks."""
+
+    label: str
+    score: Estimate
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """Chance that a run of ``better`` scores higher than one of ``worse``, a mean over tasks."""
+
+    better: str
+    worse: str
+    tasks: list[str]
+    chance: Estimate
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that the table, the page and the JSON file show."""
+
+    tasks: list[TaskComparison]
+    overall: list[Overall]
+    """Over the tasks that the rules share; empty if they are fewer than two."""
+    overall_scale: str
+    improvements: list[Improvement]
+    notes: list[str]
+    samples: int
+    version: str = __version__
+
+    @property
+    def labels(self) -> list[str]:
+        """All groups by name, in the order of their first run."""
+        return list(dict.fromkeys(g.label for task in self.tasks for g in task.groups))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"labels": self.labels}

@@ -1,0 +1,99 @@
+"""Groups of runs that differ only in their seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from discorl.comparison.records import RunRecord
+
+NOT_SETTINGS = frozenset(
+    {
+        *("task", "rule", "seed", "out", "device", "torch", "progress", "compile", "steps"),
+        *("resume", "log", "checkpoint", "keep"),
+    }
+)
+"""What may differ between two seeds of the same thing: names, or the first word of one."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one rule with one choice of settings on one task."""
+
+    task: str
+    rule: str
+    label: str
+    runs: list[RunRecord]
+
+
+def group_runs(runs: list[RunRecord], by_settings: bool = True) -> tuple[list[Group], list[str]]:
+    """Groups in the order of their first run, and notes on runs left out.
+
+    Runs of a rule on a task whose settings differ are different things: they get groups of their
+    own, named by what differs. A seed that comes twice is the same run again, not another sample.
+    """
+    by_rule: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in runs:
+        by_rule.setdefault((run.task, run.rule), []).append(run)
+    groups, notes = [], []
+    for (task, rule), members in by_rule.items():
+        differing = _differing_settings(members) if by_settings else []
+        by_label: dict[str, list[RunRecord]] = {}
+        for run in members:
+            by_label.setdefault(_label(run, differing), []).append(run)
+        for label, same in by_label.items():
+            kept, left_out = _one_for_each_seed(same)
+            groups.append(Group(task, rule, label, kept))
+            notes += [f"{task}, {label}: {text}" for text in left_out]
+    return groups, notes
+
+
+def _one_for_each_seed(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    kept: dict[int, RunRecord] = {}
+    notes = []
+    for run in runs:
+        first = kept.setdefault(run.seed, run)
+        if first is not run:
+            notes.append(
+                f"seed {run.seed} comes twice; {run.folder} is left out in favour of {first.folder}"
+            )
+    return sorted(kept.values(), key=lambda run: run.seed), notes
+
+
+def _differing_settings(runs: list[RunRecord]) -> list[str]:
+    """Settings that all of these runs have, with more than one value among them."""
+    flat = [_settings(run) for run in runs]
+    shared = [name for name in flat[0] if all(name in settings for settings in flat)]
+    return [name for name in shared if len({repr(settings[name]) for settings in flat}) > 1]
+
+
+def _settings(run: RunRecord) -> dict[str, Any]:
+    settings = {}
+    for name, value in _flatten(run.config):
+        first = name.split(".")[0]
+        if first == "resolved_rule":
+            # Two files may bear one name. Disco103 is the same wherever it lies.
+            if name == "resolved_rule.path" and run.rule != "disco103":
+                settings["rule file"] = value
+        elif first not in NOT_SETTINGS and first.split("_")[0] not in NOT_SETTINGS:
+            settings[name] = value
+    return settings
+
+
+def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _label(run: RunRecord, differing: Iterable[str]) -> str:
+    settings = _settings(run)
+    parts = [f"{name.replace('_', '-')} {_short(settings[name])}" for name in differing]
+    return f"{run.rule} ({', '.join(parts)})" if parts else run.rule
+
+
+def _short(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)

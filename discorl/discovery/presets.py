@@ -1,0 +1,114 @@
+"""Presets of discovery: functions that return a configuration, all of it overridable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from discorl.discovery.config import (
+    DiscoverConfig,
+    MetaOptimiserConfig,
+    MetaValueConfig,
+    RuleConfig,
+    WindowConfig,
+)
+from discorl.errors import DiscorlError
+from discorl.meta.objective import ObjectiveWeights
+from discorl.training.config import NetConfig
+
+
+def notebook() -> DiscoverConfig:
+    """The public notebook: two agents on 5x5 Catch, two updates, Disco103's sizes."""
+    return DiscoverConfig(
+        tasks=("catch:5x5*2",),
+        held_out=("catch:8x8",),
+        steps=800,
+        learning_rate=5e-4,
+        net=NetConfig(torso=(512, 512), action_lstm=256, head_hidden=(256,)),
+        window=WindowConfig(
+            num_updates=2,
+            num_envs=32,
+            rollout_length=16,
+            valid_length=32,
+            acts_ahead=True,
+            memory="plain",
+        ),
+        meta_value=MetaValueConfig((256, 256), 1e-3, discount=0.99, lambda_=0.96, aligned=False),
+        meta_optimiser=MetaOptimiserConfig(learning_rate=5e-4, per_agent=False, max_abs_update=0.0),
+        eval_every=400,
+    )
+
+
+def suite() -> DiscoverConfig:
+    """Ours: a small rule on a suite of small tasks, for a laptop."""
+    return DiscoverConfig(
+        tasks=("catch:sampled*8", "grid:sampled*6", "mdp:10x4*8", "chain*6"),
+        held_out=("catch:10x6", "grid:random-small", "cartpole", "umbrella:10"),
+        warm_start=None,
+        steps=3000,
+        lifetimes=(40, 80, 160, 320, 640),
+        learning_rate=1e-2,
+        net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
+        rule=RuleConfig(
+            prediction_size=32,
+            hidden=64,
+            lifetime_hidden=32,
+            num_bins=81,
+            max_abs_value=20.0,
+            discount=0.99,
+            mask_episode_starts=False,
+            open_gate=True,
+        ),
+        window=WindowConfig(
+            num_updates=5,
+            num_envs=16,
+            rollout_length=16,
+            valid_length=16,
+            memory="plain",
+        ),
+        meta_value=MetaValueConfig((64, 64), 1e-3, discount=0.99),
+        meta_optimiser=MetaOptimiserConfig(learning_rate=1e-3),
+        eval_every=100,
+        eval_updates=200,
+    )
+
+
+def paper() -> DiscoverConfig:
+    """The paper's settings at its scale: made for a cluster, on the tasks that there are here.
+
+    Batches have 96 trajectories, 8 of them fresh; 48 fresh ones judge the updated agents. Budgets
+    are in updates; the paper's are 20 to 200 million environment steps.
+    """
+    return DiscoverConfig(
+        tasks=("catch*8", "grid:sampled*8"),
+        steps=100_000,
+        lifetimes=(7_000, 18_000, 36_000, 72_000),
+        learning_rate=3e-4,
+        window=WindowConfig(
+            num_updates=20,
+            num_envs=8,
+            rollout_length=29,
+            valid_length=29,
+            valid_rollouts=6,
+            num_replayed=88,
+            replay_capacity=4096,
+            memory="recompute",
+        ),
+        objective=ObjectiveWeights(),
+        meta_value=MetaValueConfig((512, 512), 3e-4),
+        meta_optimiser=MetaOptimiserConfig(learning_rate=1e-3),
+        eval_every=1000,
+    )
+
+
+PRESETS: dict[str, Callable[[], DiscoverConfig]] = {
+    "notebook": notebook,
+    "suite": suite,
+    "paper": paper,
+}
+
+
+def discovery_preset(name: str) -> DiscoverConfig:
+    """A preset by name."""
+    if name not in PRESETS:
+        raise DiscorlError(f"no preset is called '{name}': use {', '.join(PRESETS)}")
+    return PRESETS[name]()

@@ -1,0 +1,1 @@
+"""Tasks on tensors: pure, batched, every parameter drawable."""

@@ -1,0 +1,135 @@
+"""Cart-pole: keep a pole upright on a cart; the dynamics of Gymnasium's CartPole-v1 on tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from discorl import tree
+from discorl.envs.tasks import sampling as draw
+from discorl.envs.tasks.sampling import IntRange, Range
+from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.types import EnvSpec, TimeStep
+
+SECONDS_PER_STEP = 0.02
+MAX_POSITION = 2.4
+MAX_ANGLE = 12 * 2 * math.pi / 360
+
+
+class CartPoleSettings(NamedTuple):
+    """Parameters of a task, each [B] but for the orders."""
+
+    gravity: Tensor
+    cart_mass: Tensor
+    pole_mass: Tensor
+    half_length: Tensor  # of the pole
+    force: Tensor
+    horizon: Tensor
+    actions: Tensor | None  # [B, 2], what each action does, if they are shuffled
+    observations: Tensor | None  # [B, 4], the order of what is observed, if it is shuffled
+
+
+class CartPoleState(NamedTuple):
+    """Position, velocity, angle and angular velocity [B, 4]; steps since the beginning [B]."""
+
+    motion: Tensor
+    time: Tensor
+    settings: CartPoleSettings
+
+
+class CartPole:
+    """Actions: push left, push right. Every step is worth 1, the last one too.
+
+    An episode ends when the cart or the pole leaves its limits, and at the horizon: that is an end
+    like the other, where Gymnasium speaks of a truncation.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        gravity: Range = 9.8,
+        cart_mass: Range = 1.0,
+        pole_mass: Range = 0.1,
+        half_length: Range = 0.5,
+        force: Range = 10.0,
+        horizon: IntRange = 500,
+        shuffle_actions: bool = False,
+        shuffle_observations: bool = False,
+        task_seed: int = 0,
+    ) -> None:
+        draw.check_copies(num_envs)
+        self._ranges = gravity, cart_mass, pole_mass, half_length, force
+        for name, bounds in zip(CartPoleSettings._fields, self._ranges, strict=False):
+            draw.check_range(name, bounds, 1e-6)
+        draw.check_range("horizon", horizon, 1)
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self.task_seed = task_seed
+        self._horizon = horizon
+        self._shuffle_actions, self._shuffle_observations = shuffle_actions, shuffle_observations
+        self._copies = torch.arange(num_envs, device=self.device)
+        self.spec = EnvSpec(
+            observation_shape=(4,),
+            num_actions=2,
+            success_return=0.95 * horizon if isinstance(horizon, int) else None,
+        )
+
+    def sample_settings(self, num: int, generator: torch.Generator) -> CartPoleSettings:
+        settings = CartPoleSettings(
+            *(draw.uniform(bounds, (num,), generator) for bounds in self._ranges),
+            horizon=draw.log_integers(self._horizon, (num,), generator),
+            actions=draw.permutations(num, 2, generator) if self._shuffle_actions else None,
+            observations=draw.permutations(num, 4, generator)
+            if self._shuffle_observations
+            else None,
+        )
+        return tree.to(settings, self.device)
+
+    def reset(
+        self, generator: torch.Generator, settings: CartPoleSettings | None = None
+    ) -> tuple[CartPoleState, TimeStep]:
+        s: CartPoleSettings = settings_of(self, settings)
+        state = CartPoleState(self._new_motion(generator), torch.zeros_like(s.horizon), s)
+        return state, first_step(self._observe(state))
+
+    def step(
+        self, state: CartPoleState, actions: Tensor, generator: torch.Generator
+    ) -> tuple[CartPoleState, TimeStep]:
+        s = state.settings
+        if s.actions is not None:
+            actions = s.actions[self._copies, actions]
+        motion = _swing(state.motion, s, s.force * (2.0 * actions - 1.0))
+        time = state.time + 1
+        fallen = (motion[:, 0].abs() > MAX_POSITION) | (motion[:, 2].abs() > MAX_ANGLE)
+        ended = fallen | (time >= s.horizon)
+        motion = torch.where(ended[:, None], self._new_motion(generator), motion)
+        state = CartPoleState(motion, torch.where(ended, 0, time), s)
+        return state, later_step(self._observe(state), torch.ones_like(s.force), ended)
+
+    def _new_motion(self, generator: torch.Generator) -> Tensor:
+        drawn = torch.rand((self.num_envs, 4), generator=generator, device=self.device)
+        return 0.1 * drawn - 0.05
+
+    def _observe(self, state: CartPoleState) -> Tensor:
+        order = state.settings.observations
+        return state.motion if order is None else state.motion.gather(1, order)
+
+
+def _swing(motion: Tensor, s: CartPoleSettings, force: Tensor) -> Tensor:
+    """The motion one step later, by Euler's method."""
+    _, velocity, angle, spin = motion.unbind(1)
+    sine, cosine = angle.sin(), angle.cos()
+    mass = s.cart_mass + s.pole_mass
+    moment = s.pole_mass * s.half_length
+    push = (force + moment * spin**2 * sine) / mass
+    spin_rate = (s.gravity * sine - cosine * push) / (
+        s.half_length * (4 / 3 - s.pole_mass * cosine**2 / mass)
+    )
+    acceleration = push - moment * spin_rate * cosine / mass
+    rates = torch.stack([velocity, acceleration, spin, spin_rate], 1)
+    return motion + SECONDS_PER_STEP * rates

@@ -1,0 +1,107 @@
+"""Deep sea: a treasure that only one of exponentially many ways down leads to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from discorl import tree
+from discorl.envs.tasks import sampling as draw
+from discorl.envs.tasks.sampling import IntRange, Range
+from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.types import EnvSpec, TimeStep
+
+
+class DeepSeaSettings(NamedTuple):
+    """Parameters of a task. A small sea lies in the upper left of the largest one."""
+
+    size: Tensor  # [B]
+    move_cost: Tensor  # [B]
+    flipped: Tensor | None  # [B, N * N], where action 0 is right, if actions are shuffled
+
+
+class DeepSeaState(NamedTuple):
+    """Where the diver is, each [B]."""
+
+    row: Tensor
+    column: Tensor
+    settings: DeepSeaSettings
+
+
+class DeepSea:
+    """Actions: left, right; every step goes one row down, and row ``size`` ends the episode.
+
+    A step to the right costs ``move_cost / size``; going right in the lower right corner finds the
+    treasure, worth 1. ``shuffle_actions`` draws for each cell which action is left. Observed is
+    the place, one-hot. The best return is ``1 - move_cost``.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        size: IntRange = 10,
+        move_cost: Range = 0.01,
+        device: torch.device | str = "cpu",
+        *,
+        shuffle_actions: bool = False,
+        task_seed: int = 0,
+    ) -> None:
+        draw.check_copies(num_envs)
+        draw.check_range("the size of a deep sea", size, 2, 100)
+        draw.check_range("move_cost", move_cost, 0, 0.5)
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self.task_seed = task_seed
+        self.size = draw.int_ends(size)[1]
+        self._size_range, self._move_cost = size, move_cost
+        self._shuffle_actions = shuffle_actions
+        self._copies = torch.arange(num_envs, device=self.device)
+        self.spec = EnvSpec(
+            observation_shape=(self.size, self.size),
+            num_actions=2,
+            # With the treasure at least 0.5, without it at most 0; left room for rounding.
+            success_return=0.49,
+            success_name="treasure rate",
+        )
+
+    def sample_settings(self, num: int, generator: torch.Generator) -> DeepSeaSettings:
+        settings = DeepSeaSettings(
+            size=draw.integers(self._size_range, (num,), generator),
+            move_cost=draw.uniform(self._move_cost, (num,), generator),
+            flipped=draw.uniform((0.0, 1.0), (num, self.size**2), generator) < 0.5
+            if self._shuffle_actions
+            else None,
+        )
+        return tree.to(settings, self.device)
+
+    def reset(
+        self, generator: torch.Generator, settings: DeepSeaSettings | None = None
+    ) -> tuple[DeepSeaState, TimeStep]:
+        del generator  # nothing is random within a task
+        s: DeepSeaSettings = settings_of(self, settings)
+        zeros = torch.zeros_like(s.size)
+        state = DeepSeaState(zeros, zeros, s)
+        return state, first_step(self._observe(state))
+
+    def step(
+        self, state: DeepSeaState, actions: Tensor, generator: torch.Generator
+    ) -> tuple[DeepSeaState, TimeStep]:
+        del generator
+        s = state.settings
+        right = actions == 1
+        if s.flipped is not None:
+            right = right ^ s.flipped[self._copies, state.row * self.size + state.column]
+        last = s.size - 1
+        # Only the diver who always went right is in the last column in time to go right again.
+        reward = right * ((state.column == last).float() - s.move_cost / s.size)
+        ended = state.row == last
+        column = torch.minimum((state.column + 2 * right - 1).clamp_(min=0), last)
+        state = DeepSeaState(torch.where(ended, 0, state.row + 1), column * ~ended, s)
+        return state, later_step(self._observe(state), reward, ended)
+
+    def _observe(self, state: DeepSeaState) -> Tensor:
+        place = torch.add(state.column, state.row, alpha=self.size)
+        zeros = torch.zeros(self.num_envs, self.size**2, device=self.device)
+        return zeros.scatter_(1, place[:, None], 1.0).unflatten(1, (self.size, self.size))

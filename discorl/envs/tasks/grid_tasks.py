@@ -1,0 +1,220 @@
+"""Grid worlds by name: the published ones, and distributions to draw from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from discorl.envs.tasks import sampling as draw
+from discorl.envs.tasks.sampling import IntRange, Range
+from discorl.errors import DiscorlError
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Objects of one type. Probabilities that are ranges are drawn on a logarithmic scale."""
+
+    count: IntRange
+    reward: Range
+    terminate: Range
+    """Probability that collecting one ends the episode."""
+    respawn: Range
+    """Probability, at each step, that a missing one comes back."""
+
+    def __post_init__(self) -> None:
+        draw.check_range("the count of objects", self.count, 0)
+        draw.check_range("the reward of objects", self.reward, float("-inf"))
+        draw.check_probability("terminate", self.terminate)
+        draw.check_probability("respawn", self.respawn)
+
+    @property
+    def max_count(self) -> int:
+        """The most there can be of them."""
+        return draw.int_ends(self.count)[1]
+
+    @property
+    def can_be_missing(self) -> bool:
+        """Whether an agent can ever see that one is not there."""
+        always = 1 in (self.terminate, self.respawn)
+        return not always or isinstance(self.count, tuple)
+
+
+@dataclass(frozen=True)
+class GridTask:
+    """A grid world, or a distribution of them where values are ranges."""
+
+    size: IntRange
+    """Rows, and as many columns."""
+    objects: tuple[Objects, ...]
+    horizon: IntRange
+    random_layout: bool = False
+    """Objects and agent are placed anew in each episode; else once for each task."""
+    tabular: bool = True
+    """Show the index of the state instead of boards."""
+    walls: Literal["none", "middle", "cross", "random"] = "none"
+    """A wall down the middle, or one across it too, with two gaps each; or single wall cells."""
+    num_walls: IntRange = 0
+    """How many single wall cells, at most a quarter of the board."""
+    success_return: float | None = None
+    description: str = "a grid world"
+
+    def __post_init__(self) -> None:
+        draw.check_range("the size of a grid world", self.size, 2, 64)
+        draw.check_range("horizon", self.horizon, 1)
+        if not self.objects:
+            raise DiscorlError("a grid world needs a type of object")
+        if self.tabular and self.random_layout:
+            raise DiscorlError(
+                "the index of a state does not show a random layout: set tabular=False"
+            )
+        smallest = draw.int_ends(self.size)[0]
+        if self.walls in ("middle", "cross") and smallest < 3:
+            raise DiscorlError("a wall with two gaps needs a grid world of size 3 or more")
+        draw.check_range("num_walls", self.num_walls, 0, (smallest // 2) ** 2)
+        walls = {
+            "none": 0,
+            "middle": smallest,
+            "cross": 2 * smallest,
+            "random": draw.int_ends(self.num_walls)[1],
+        }[self.walls]
+        num_objects = sum(kind.max_count for kind in self.objects)
+        # Room for every object and the agent, beside where they all are now.
+        if smallest**2 - walls < 2 * (num_objects + 1):
+            raise DiscorlError(
+                f"a grid world of size {smallest} is too small for {num_objects} objects and its "
+                "walls: make it larger"
+            )
+
+
+def wall_cells(task: GridTask, num: int, generator: torch.Generator) -> Tensor:
+    """Walls of ``num`` drawn boards, laid out on the largest; the last is nowhere. [num, C + 1]"""
+    size = draw.integers(task.size, (num, 1), generator)
+    side = torch.arange(draw.int_ends(task.size)[1], device=size.device)
+    row, column = (x.flatten() for x in torch.meshgrid(side, side, indexing="ij"))
+    walls = (row >= size) | (column >= size)
+    middle, gap = size // 2, (size - 1) // 4
+    if task.walls in ("middle", "cross"):
+        walls |= (column == middle) & (row != gap) & (row != size - 1 - gap)
+    if task.walls == "cross":
+        walls |= (row == middle) & (column != gap) & (column != size - 1 - gap)
+    if task.walls == "random":
+        count = draw.integers(task.num_walls, (num, 1), generator)
+        scores = torch.rand(num, len(row), generator=generator, device=size.device)
+        # With odd rows and columns no wall touches another, and every cell can be reached.
+        pillar = (row % 2 == 1) & (column % 2 == 1) & ~walls
+        rank = scores.masked_fill(~pillar, 2.0).argsort(1).argsort(1)
+        walls |= rank < count
+    return torch.nn.functional.pad(walls, (0, 1), value=True)
+
+
+_DENSE = (Objects(2, 1, 0, 0.05), Objects(1, -1, 0.5, 0.1), Objects(1, -1, 0, 0.5))
+_LONG = (Objects(2, 1, 0, 0.01), Objects(2, -1, 0.5, 1))
+
+GRID_TASKS: dict[str, GridTask] = {
+    "dense": GridTask(
+        11,
+        _DENSE,
+        500,
+        description="four objects that soon come back, fixed places",
+    ),
+    "sparse": GridTask(
+        13,
+        (Objects(1, 1, 1, 0), Objects(1, -1, 1, 0)),
+        50,
+        success_return=1.0,
+        description="one good and one bad end, 50 steps, fixed places",
+    ),
+    "long": GridTask(
+        11,
+        _LONG,
+        1000,
+        description="objects that take long to come back, 1000 steps, fixed places",
+    ),
+    "longer": GridTask(
+        9,
+        (Objects(2, 1, 0.1, 0.01), Objects(5, -1, 0.8, 1)),
+        2000,
+        walls="middle",
+        description="a wall, many bad ends, 2000 steps, fixed places",
+    ),
+    "long-dense": GridTask(
+        11,
+        (Objects(4, 1, 0, 0.005),),
+        2000,
+        walls="cross",
+        description="two walls, objects that take long to come back, 2000 steps, fixed places",
+    ),
+    "random-dense": GridTask(
+        11,
+        _DENSE,
+        500,
+        random_layout=True,
+        tabular=False,
+        description="as grid:dense, placed anew in each episode",
+    ),
+    "random-long": GridTask(
+        11,
+        _LONG,
+        1000,
+        random_layout=True,
+        tabular=False,
+        description="as grid:long, placed anew in each episode",
+    ),
+    "random-small": GridTask(
+        7,
+        (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1)),
+        500,
+        random_layout=True,
+        tabular=False,
+        walls="random",
+        num_walls=2,
+        description="four objects and two wall cells on a 7x7 board, placed anew in each episode",
+    ),
+    "random-sparse": GridTask(
+        7,
+        (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1)),
+        50,
+        random_layout=True,
+        tabular=False,
+        success_return=1.0,
+        description="one good end and two bad ones, 50 steps, placed anew in each episode",
+    ),
+    "random-very-dense": GridTask(
+        11,
+        (Objects(1, 1, 0, 1),),
+        2000,
+        random_layout=True,
+        tabular=False,
+        description="one object that comes back elsewhere at once, 2000 steps",
+    ),
+    "sampled": GridTask(
+        (5, 8),
+        (
+            Objects((1, 2), (0.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
+            Objects((1, 2), (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
+            Objects((1, 2), (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
+        ),
+        (20, 100),
+        random_layout=True,
+        tabular=False,
+        walls="random",
+        num_walls=(0, 4),
+        description="everything drawn: size, walls, horizon, three types of objects",
+    ),
+    "sampled-tabular": GridTask(
+        (5, 8),
+        (
+            Objects(1, (0.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
+            Objects(1, (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
+            Objects(1, (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
+        ),
+        (25, 50),
+        walls="random",
+        num_walls=(0, 4),
+        description="everything drawn, fixed places",
+    ),
+}
+"""The ten published tasks, and two distributions. Fixed places are drawn once for each task."""

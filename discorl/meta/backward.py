@@ -1,0 +1,211 @@
+"""One update backwards: from the gradient of what it led to, that of the rule and of the old state.
+
+``recompute`` rebuilds the graph of the whole update and differentiates the agent's gradient by a
+second backward pass. ``mixed`` makes the update again without a graph, then takes it apart. With
+g(params, targets) the gradient of the agent's loss and v what the optimiser passes back for it, the
+second derivatives that are needed are those of the scalar <g, v>. They are symmetric, so one
+forward-mode derivative of g in the direction v gives all of them, and no graph of a backward pass
+is ever kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import functional_call
+
+from discorl import tree
+from discorl.agents.memory import memory_args, warm_up
+from discorl.agents.update import (
+    loss_and_output_grads,
+    unroll_and_targets,
+    update_agent,
+)
+from discorl.errors import DiscorlError
+from discorl.meta.sliding_window import KeptUpdate
+from discorl.meta.window import Window
+from discorl.types import AgentState, Params, Predictions, Rollout, Targets
+
+T = TypeVar("T")
+
+
+class Backward(Protocol):
+    """A way back through one update."""
+
+    def __call__(
+        self, window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
+    ) -> tuple[Params, AgentState]:
+        """The gradient of the rule, and that of the state before.
+
+        ``cotangents`` is the gradient of the state after; ``weight`` that of the update's own
+        regulariser.
+        """
+        ...
+
+
+def recompute(
+    window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
+) -> tuple[Params, AgentState]:
+    """Build the graph of the update again and go back through it."""
+    params, leaf = with_grad(kept.rule_params), state_with_grad(kept.state)
+    new, info = update_agent(
+        window.agent,
+        params,
+        leaf,
+        kept.rollout,
+        differentiable=True,
+        across=window.across,
+        each=window.each,
+    )
+    share = (window.regulariser(info.targets, kept.rollout) * weight).sum()
+    return vjp([(new, cotangents), (share, None)], (params, leaf))
+
+
+def mixed(
+    window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
+) -> tuple[Params, AgentState]:
+    """Go back through the optimiser, then the agent's gradient, then the rule, one at a time."""
+    agent, state = window.agent, kept.state
+    _, info = update_agent(
+        agent, kept.rule_params, state, kept.rollout, across=window.across, each=window.each
+    )
+    known, gradient = info.targets, with_grad(info.gradient)
+    del info
+
+    leaf = state_with_grad(state)
+    updates, optimiser = window.each(agent.optimiser.update)(gradient, leaf.optimiser, leaf.params)
+    params = {name: p + updates[name] for name, p in leaf.params.items()}
+    direction, of_state = vjp(
+        [(params, cotangents.params), (optimiser, cotangents.optimiser)], (gradient, leaf)
+    )
+    del updates, optimiser, params, gradient  # and with them their graph
+
+    of_params, of_targets = second_derivatives(window, state.params, known, kept.rollout, direction)
+    del known, direction
+    summed = {name: x + of_params[name] for name, x in of_state.params.items()}
+    of_state = replace(of_state, params=summed)
+
+    rule_params, leaf = with_grad(kept.rule_params), state_with_grad(state)
+    _, targets, rule_state = unroll_and_targets(
+        agent, rule_params, leaf, leaf.params, kept.rollout, True, window.across, window.each
+    )
+    share = (window.regulariser(targets, kept.rollout) * weight).sum()
+    of_rule, of_same_state = vjp(
+        [(targets, of_targets), (rule_state, cotangents.rule), (share, None)], (rule_params, leaf)
+    )
+    return of_rule, tree.map(torch.add, of_state, of_same_state)
+
+
+def second_derivatives(
+    window: Window, params: Params, targets: Targets, rollout: Rollout, direction: Params
+) -> tuple[Params, Targets]:
+    """The gradient of <g, direction>, where g is the agent's gradient: for parameters and targets.
+
+    The network is differentiated forwards along ``direction`` while it runs and while its gradient
+    is taken. The loss needs no forward mode of its own: its second derivatives, those of a few
+    outputs, are taken by two backward passes.
+    """
+    agent = window.agent
+
+    def predict_one(params: Params, rollout: Rollout) -> Predictions:
+        rollout = warm_up(agent.net, params, rollout, agent.burn_in)
+        args = (rollout.observations, rollout.actions)
+        options = {"method": "predict", **memory_args(agent.net, rollout)}
+        return functional_call(agent.net, params, args, options)
+
+    _load_forward_mode()
+    leaf = with_grad(params)
+    with forward_ad.dual_level():
+        dual = {k: forward_ad.make_dual(p, direction[k]) for k, p in leaf.items()}
+        predictions = window.each(predict_one)(dual, rollout)
+        outputs = tree.leaves(predictions)
+        tangents = [_tangent(x) for x in outputs]
+        slopes, of_slopes, of_targets = _loss_derivatives(
+            window, _primal(predictions), targets, rollout, tangents
+        )
+        both = [forward_ad.make_dual(c, d) for c, d in zip(slopes, of_slopes, strict=True)]
+        gradients = torch.autograd.grad(outputs, list(leaf.values()), both, materialize_grads=True)
+        of_params = {k: _tangent(g) for k, g in zip(leaf, gradients, strict=True)}
+    return of_params, of_targets
+
+
+def check_mixed(window: Window) -> None:
+    """Raise if the agents' network cannot be differentiated forwards."""
+    if not hasattr(window.agent.net, "predict"):
+        raise DiscorlError(
+            "memory mode 'mixed' needs a network with a 'predict' method, as AgentNet has: use "
+            "'recompute'"
+        )
+
+
+def with_grad(tensors: T) -> T:
+    """Floating tensors as a start to differentiate from."""
+    return tree.map(lambda x: x.detach().requires_grad_(x.is_floating_point()), tensors)
+
+
+def state_with_grad(state: AgentState) -> AgentState:
+    """The state as a start to differentiate from, but for the scalars: counts and moments."""
+    scalar_dims = state.rule.advantage_moments.mean.dim()  # 1 where there is an axis of agents
+    return tree.map(lambda x: x.detach().requires_grad_(x.dim() > scalar_dims), state)
+
+
+def vjp(pairs: Sequence[tuple[Any, Any]], inputs: T) -> T:
+    """Vector-Jacobian product, a tensor for each of ``inputs``; 0 where it has no grad.
+
+    ``pairs`` are outputs and their cotangents; None for a scalar is the cotangent 1.
+    """
+    outputs, cotangents = [], []
+    for output, cotangent in pairs:
+        tensors = tree.leaves(output)
+        given = [None] * len(tensors) if cotangent is None else tree.leaves(cotangent)
+        for x, c in zip(tensors, given, strict=True):
+            if x.requires_grad:
+                outputs.append(x)
+                cotangents.append(c)
+    wanted = [x for x in tree.leaves(inputs) if x.requires_grad]
+    grads = iter(torch.autograd.grad(outputs, wanted, cotangents, materialize_grads=True))
+    return tree.map(lambda x: next(grads) if x.requires_grad else torch.zeros_like(x), inputs)
+
+
+def _loss_derivatives(
+    window: Window,
+    predictions: Predictions,
+    targets: Targets,
+    rollout: Rollout,
+    tangents: Sequence[Tensor],
+) -> tuple[list[Tensor], list[Tensor], Targets]:
+    """The loss's gradient for each prediction, and that gradient's product with ``tangents``
+    differentiated again: for the predictions and for the targets."""
+    predictions, targets = with_grad(predictions), with_grad(targets)
+    _, _, slopes = loss_and_output_grads(
+        window.agent, predictions, targets, rollout, True, window.across, window.each
+    )
+    along = torch.stack([(c * x).sum() for c, x in zip(slopes, tangents, strict=True)]).sum()
+    of_predictions, of_targets = vjp([(along, None)], (predictions, targets))
+    return [c.detach() for c in slopes], tree.leaves(of_predictions), of_targets
+
+
+@cache
+def _load_forward_mode() -> None:
+    """Let torch load its forward mode once, without its warning of an own deprecated function."""
+    with warnings.catch_warnings(), forward_ad.dual_level():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
+
+
+def _primal(tensors: T) -> T:
+    """Dual tensors without their tangents, and without graph."""
+    return tree.map(lambda x: forward_ad.unpack_dual(x).primal.detach(), tensors)
+
+
+def _tangent(x: Tensor) -> Tensor:
+    """The forward derivative, without graph; 0 where nothing moves."""
+    tangent = forward_ad.unpack_dual(x).tangent
+    return torch.zeros_like(x) if tangent is None else tangent.detach()

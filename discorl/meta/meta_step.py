@@ -1,0 +1,124 @@
+"""One step of discovery: every group lives a window, and the rule follows their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl import optim, tree
+from discorl.meta.group import Group, GroupState, WindowResult, init_group, live_window
+from discorl.optim import AdamState, global_norm
+from discorl.types import Params
+
+SumFn = Callable[[Params], Params]
+"""Adds up over the processes that share a population; the identity in one process."""
+
+
+@dataclass(frozen=True)
+class MetaOptimiser:
+    """How gradients of the rule become a step of it."""
+
+    learning_rate: float = 1e-3
+    max_abs_update: float = 1.0
+    """Clip each element of what Adam says; infinity for no clip."""
+    per_agent: bool = True
+    """A separate Adam for each agent's gradient, then the mean, as in the paper; else one Adam for
+    the mean gradient, as in the public notebook."""
+    max_norm: float = 1e3
+    """Gradients of an agent beyond this norm are left out."""
+
+
+@tree.register
+@dataclass(frozen=True)
+class Discovery:
+    """All that changes as a rule is discovered, in one process."""
+
+    rule_params: Params
+    groups: tuple[GroupState, ...]  # of this process
+    adam: tuple[AdamState, ...]  # of each group, leaves [P, ...]; or one for the mean gradient
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a step did; sums are over all processes."""
+
+    results: list[WindowResult]  # of this process
+    num_agents: int
+    num_skipped: int
+    gradient_norm: float
+    """Mean over the agents whose gradient was used."""
+    update_norm: float
+
+
+def init_discovery(
+    groups: Sequence[Group],
+    rule_params: Params,
+    optimiser: MetaOptimiser,
+    generators: Sequence[torch.Generator],
+) -> Discovery:
+    """The start: newborn groups."""
+    states = tuple(init_group(g, rng) for g, rng in zip(groups, generators, strict=True))
+    adam = optim.scale_by_adam().init
+    if not optimiser.per_agent:
+        return Discovery(rule_params, states, (adam(rule_params),))
+    per_group = tuple(tree.stack([adam(rule_params)] * g.num_agents) for g in groups)
+    return Discovery(rule_params, states, per_group)
+
+
+def meta_step(
+    groups: Sequence[Group],
+    discovery: Discovery,
+    optimiser: MetaOptimiser,
+    generators: Sequence[torch.Generator],
+    total: SumFn = lambda x: x,
+    imitate: bool = False,
+) -> tuple[Discovery, StepInfo]:
+    """Every group lives a window; then the rule takes a step, the same in every process."""
+    params = discovery.rule_params
+    results, states, adam = [], [], list(discovery.adam)
+    sums = {k: torch.zeros_like(p) for k, p in params.items()}
+    zero = torch.zeros((), device=next(iter(params.values())).device)
+    used, norms, num_agents = zero, zero, 0
+    for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
+        result = live_window(group, params, discovery.groups[i], generator, imitate)
+        gradient = result.meta.gradient
+        norm = global_norm(gradient, batch_dims=1)
+        sound = norm.isfinite() & (norm <= optimiser.max_norm)
+        gradient = tree.map(lambda g, sound=sound: _only(sound, g), gradient)
+        if optimiser.per_agent:
+            scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam[i], {})
+            adam[i] = tree.map(lambda new, old, sound=sound: _only(sound, new, old), moved, adam[i])
+            limit = optimiser.max_abs_update
+            gradient = {k: _only(sound, g.clamp(-limit, limit)) for k, g in scaled.items()}
+        sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
+        used, norms = used + sound.sum(), norms + _only(sound, norm).sum()
+        num_agents += group.num_agents
+        results.append(result)
+        states.append(result.state)
+
+    counts = torch.stack([used, norms, torch.full_like(zero, num_agents)])
+    reduced = total(sums | {"counts": counts})
+    num_used, norm_sum, num_all = reduced.pop("counts").tolist()
+    step: Params = {k: s / max(num_used, 1.0) for k, s in reduced.items()}
+    if not optimiser.per_agent and num_used:
+        step, adam[0] = optim.scale_by_adam().update(step, adam[0], params)
+        step, _ = optim.clip(optimiser.max_abs_update).update(step, (), params)
+    rate = optimiser.learning_rate
+    new_params = {k: p - rate * step[k] for k, p in params.items()}
+    info = StepInfo(
+        results=results,
+        num_agents=int(num_all),
+        num_skipped=int(num_all - num_used),
+        gradient_norm=norm_sum / max(num_used, 1.0),
+        update_norm=rate * float(global_norm(step)),
+    )
+    return Discovery(new_params, tuple(states), tuple(adam)), info
+
+
+def _only(sound: Tensor, x: Tensor, otherwise: Tensor | None = None) -> Tensor:
+    """``x`` for the agents that are sound, ``otherwise`` (or 0) for the rest. Leaves [P, ...]"""
+    mask = sound.reshape(-1, *(1,) * (x.dim() - 1))
+    return torch.where(mask, x, torch.zeros_like(x) if otherwise is None else otherwise)

@@ -1,0 +1,134 @@
+"""The meta-value function: how good a policy is, for the gradient of the rule.
+
+Each agent of a population has one. It is learnt by V-trace from the same rollouts as the agent, by
+hand-written maths: the rule has no influence on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from discorl import optim, tree
+from discorl.agents.agent import adam_clip
+from discorl.agents.update import Each, one_agent
+from discorl.errors import DiscorlError
+from discorl.nets.agent_net import HEAD_INIT_STD
+from discorl.nets.linear import Linear, init_params
+from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.step_means import live_mean
+from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
+from discorl.types import Params, Rollout, RuleState, Values
+
+
+@tree.register
+@dataclass(frozen=True)
+class MetaValueState:
+    """All that changes as the value function learns."""
+
+    params: Params
+    optimiser: tuple
+    moments: RuleState
+
+
+class ValueNet(nn.Module):
+    """A torso and one number."""
+
+    def __init__(self, torso: nn.Module, embedding_size: int) -> None:
+        super().__init__()
+        self.torso = torso
+        self.head = Linear(embedding_size, 1, HEAD_INIT_STD)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """[T, B, ...] -> [T, B, 1]"""
+        embedding = self.torso(observations.flatten(0, 1))
+        return self.head(embedding).unflatten(0, observations.shape[:2])
+
+
+@dataclass(frozen=True)
+class MetaValue:
+    """The fixed structure of a meta-value function; the defaults are the paper's."""
+
+    net: ValueNet
+    optimiser: optim.Transform = field(default_factory=lambda: adam_clip(3e-4))
+    returns: ReturnSettings = field(default_factory=lambda: ReturnSettings(0.997, 0.95))
+    aligned: bool = True
+    """Pair each action with the reward that followed it. The reference pairs it with the one
+    before; False reproduces that."""
+
+    def init_state(
+        self, generator: torch.Generator, device: torch.device | str = "cpu"
+    ) -> MetaValueState:
+        """A value function that has seen nothing."""
+        params = {k: p.to(device) for k, p in init_params(self.net, generator).items()}
+        moments = RuleState(init_moments(device), init_moments(device))
+        return MetaValueState(params, self.optimiser.init(params), moments)
+
+    def estimate(
+        self, state: MetaValueState, rollout: Rollout, logits: Tensor, across: MeanFn
+    ) -> tuple[Values, RuleState]:
+        """V-trace for the policy ``logits`` [T, B, A]; everything is a constant for gradients."""
+        with torch.no_grad():
+            output = functional_call(self.net, state.params, (rollout.observations,))
+        return self._estimate(output, state, rollout, logits, across)
+
+    def update(
+        self,
+        state: MetaValueState,
+        rollout: Rollout,
+        logits: Tensor,
+        across: MeanFn,
+        each: Each = one_agent,
+    ) -> MetaValueState:
+        """Learn from a rollout; with ``each = tree.vmap`` many value functions at once."""
+
+        def loss_one(
+            params: Params, state: MetaValueState, rollout: Rollout, logits: Tensor
+        ) -> tuple[Tensor, RuleState]:
+            output = functional_call(self.net, params, (rollout.observations,))
+            values, moments = self._estimate(output.detach(), state, rollout, logits, across)
+            assert values.normalized_td is not None
+            # The head's own scale takes the normalised error as it is.
+            head = output[:-1]
+            target = head.detach().squeeze(-1) + values.normalized_td
+            errors = ValueHead(num_bins=None, squashed=False).loss(head, target)
+            return live_mean(errors, rollout.is_dead), moments
+
+        params = {k: p.detach().requires_grad_() for k, p in state.params.items()}
+        with torch.enable_grad():
+            loss, moments = each(loss_one)(params, state, rollout, logits)
+            gradients = torch.autograd.grad(loss.sum(), list(params.values()))
+        grads = {k: across(g) for k, g in zip(params, gradients, strict=True)}
+        updates, optimiser = each(self.optimiser.update)(grads, state.optimiser, state.params)
+        new_params = {k: p + updates[k] for k, p in state.params.items()}
+        return MetaValueState(new_params, optimiser, moments)
+
+    def _estimate(
+        self,
+        output: Tensor,
+        state: MetaValueState,
+        rollout: Rollout,
+        logits: Tensor,
+        across: MeanFn,
+    ) -> tuple[Values, RuleState]:
+        value = ValueHead(num_bins=None).value(output)
+        if not self.aligned:
+            rollout = delay_rewards(rollout)
+        return estimate_values(value, logits, rollout, state.moments, self.returns, across)
+
+
+def delay_rewards(rollout: Rollout) -> Rollout:
+    """Rewards and discounts one step late, as the reference's meta-value function takes them."""
+    if rollout.is_dead is not None:
+        raise DiscorlError(
+            "rewards one step late mean nothing where environments reset in a step of their own: "
+            "pair each action with its own reward (--meta-value.aligned)"
+        )
+
+    def late(x: Tensor) -> Tensor:
+        return torch.cat([x[:1], x[:-1]])
+
+    return replace(rollout, rewards=late(rollout.rewards), discounts=late(rollout.discounts))

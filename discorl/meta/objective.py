@@ -1,0 +1,82 @@
+"""The meta-loss: how well the updated agent does, and what keeps the rule in bounds.
+
+Each regulariser is a named function; their weights are ``ObjectiveWeights``. All means leave dead
+steps out, see ``Rollout``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from discorl.ops.categorical import entropy, kl_divergence, log_prob
+from discorl.ops.step_means import live_mean
+from discorl.types import Rollout, Targets
+
+
+@dataclass(frozen=True)
+class ObjectiveWeights:
+    """Weight of each regulariser; the defaults are the public notebook's."""
+
+    policy_entropy: float = 1e-2
+    prediction_entropy: float = 1e-3
+    target_mean: float = 1e-3
+    target_kl: float = 1e-2
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The updated agent on a fresh rollout that its old policy made."""
+
+    logits: Tensor  # [T, B, A]
+    y: Tensor  # [T, B, Y]
+    z_a: Tensor  # [T-1, B, Y]
+
+
+def policy_gradient(validation: Validation, rollout: Rollout, advantage: Tensor) -> Tensor:
+    """-A log pi(a): the gradient through it is that of the agent's return."""
+    log_pi = log_prob(validation.logits[:-1], rollout.actions[:-1])
+    return -live_mean(log_pi * advantage.detach(), rollout.is_dead)
+
+
+def policy_entropy(validation: Validation, is_dead: Tensor | None = None) -> Tensor:
+    """Negative entropy of the policy."""
+    return -live_mean(entropy(validation.logits[:-1]), is_dead)
+
+
+def prediction_entropy(validation: Validation, is_dead: Tensor | None = None) -> Tensor:
+    """Negative entropy of y and of z at the taken action."""
+    return -live_mean(entropy(validation.y), is_dead) - live_mean(entropy(validation.z_a), is_dead)
+
+
+def target_mean(targets: Targets, is_dead: Tensor | None = None) -> Tensor:
+    """Squared mean of each target: logits have no scale of their own, and would drift."""
+    assert targets.pi is not None and targets.y is not None and targets.z is not None
+    y, z, pi = (live_mean(x, is_dead) for x in (targets.y, targets.z, targets.pi))
+    return y.square() + z.square() + pi.square()
+
+
+def target_kl(targets: Targets, is_dead: Tensor | None = None) -> Tensor:
+    """KL(target network's policy || pi-hat)."""
+    assert targets.pi is not None and targets.target_logits is not None
+    distance = kl_divergence(targets.target_logits[:-1].detach(), targets.pi)
+    return live_mean(distance, is_dead)
+
+
+def validation_loss(
+    validation: Validation, rollout: Rollout, advantage: Tensor, weights: ObjectiveWeights
+) -> tuple[Tensor, Tensor]:
+    """The part that the updated agent decides: policy gradient and its regularisers."""
+    dead = rollout.is_dead
+    regulariser = weights.policy_entropy * policy_entropy(validation, dead)
+    regulariser = regulariser + weights.prediction_entropy * prediction_entropy(validation, dead)
+    return policy_gradient(validation, rollout, advantage), regulariser
+
+
+def target_regulariser(
+    targets: Targets, weights: ObjectiveWeights, is_dead: Tensor | None = None
+) -> Tensor:
+    """The part that each update adds, by the targets it had."""
+    mean, distance = target_mean(targets, is_dead), target_kl(targets, is_dead)
+    return weights.target_mean * mean + weights.target_kl * distance

@@ -1,0 +1,255 @@
+"""Acting with any agent in any environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from discorl import tree
+from discorl.agents import rollout as tensor_envs
+from discorl.envs.base import Env
+from discorl.errors import DiscorlError
+from discorl.own_agent.contract import (
+    Form,
+    check_state,
+    flattens_observations,
+    form_of,
+    initial_state,
+    policy_logits,
+    reset_where,
+    split_output,
+)
+from discorl.own_agent.noise import noise_from
+from discorl.types import Params, Rollout, TimeStep
+
+StepFn = Callable[[np.ndarray], tuple[Any, Any, Any]]
+"""Actions [B] -> (observations [B, ...], rewards [B], dones [B]); resets what has ended itself."""
+
+
+@tree.register
+@dataclass(frozen=True)
+class AgentRollout(Rollout):
+    """A rollout with the agent's memory before its first step, for agents that have one."""
+
+    agent_state: Any = None  # as the agent returns it, tensors [B, ...]
+
+
+@overload
+def collect_rollout(
+    agent: nn.Module,
+    step_fn: StepFn,
+    obs: Any,
+    state: Any = None,
+    rollout_len: int = 29,
+    device: torch.device | str | None = None,
+    *,
+    generator: torch.Generator | None = None,
+    previous: Rollout | None = None,
+) -> tuple[Rollout, Any, Any]: ...
+
+
+@overload
+def collect_rollout(
+    net: nn.Module,
+    params: Params,
+    env: Env,
+    env_state: Any,
+    timestep: TimeStep,
+    num_steps: int,
+    generator: torch.Generator,
+) -> tuple[Rollout, Any, TimeStep]: ...
+
+
+def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Rollout, Any, Any]:
+    """Act and record. One function for two kinds of loop.
+
+    **Your agent, your environment**::
+
+        rollout, obs, state = collect_rollout(agent, step_fn, obs, state, rollout_len=29)
+
+    ``step_fn`` takes a NumPy array of actions [B] and returns observations, rewards and dones, as
+    arrays or tensors. Environments reset themselves: where done, the observation is the first of
+    the next episode. ``obs`` and ``state`` go in as the last call returned them; ``state`` is the
+    agent's memory, None at the start or if it has none.
+
+    The environment makes ``rollout_len`` steps, and all of them are learnt from: the rollout has
+    one time step more, whose observation the next rollout begins with. Pass
+    ``generator=trainer.generator`` for actions that a resumed run repeats, else PyTorch's global
+    one is used. With ``previous=rollout`` (the one before) the first time step knows whether an
+    episode begins there; otherwise it is taken for the middle of one, as disco-torch does.
+
+    **An environment of this package**, with parameters by name::
+
+        rollout, env_state, timestep = collect_rollout(
+            net, params, env, env_state, timestep, num_steps=29, generator=rng
+        )
+    """
+    if "params" in kwargs or (len(args) > 1 and isinstance(args[1], dict)):
+        return tensor_envs.collect_rollout(*args, **kwargs)
+    return _collect(*args, **kwargs)
+
+
+@torch.no_grad()
+def _collect(
+    agent: nn.Module,
+    step_fn: StepFn,
+    obs: Any,
+    state: Any = None,
+    rollout_len: int = 29,
+    device: torch.device | str | None = None,
+    *,
+    generator: torch.Generator | None = None,
+    previous: Rollout | None = None,
+) -> tuple[Rollout, Any, Any]:
+    if not isinstance(rollout_len, int) or rollout_len < 1:
+        raise DiscorlError(f"rollout_len must be at least 1, a whole number, not {rollout_len!r}")
+    place = torch.device(device) if device is not None else next(agent.parameters()).device
+    form, flat = form_of(agent), flattens_observations(agent)
+    observation = _as_observation(obs, place, flat)
+    batch = _batch_of(observation)
+    has_state = form is not Form.FEEDFORWARD
+    fresh = initial_state(agent, batch, place) if has_state else None
+    if state is None:
+        state = fresh
+    elif has_state:  # an agent without one hands it through, as disco-torch's loop expects
+        _check_memory(state, fresh, batch)
+    reward, discount = _last_of(previous, batch, place)
+    if has_state:
+        state = reset_where(discount == 0, fresh, state)
+    start_state = state if form is Form.RECURRENT else None
+
+    steps = []
+    for _ in range(rollout_len):
+        with nullcontext() if generator is None else noise_from(generator, place):
+            result = _forward(agent, form, observation, state)
+        output, new_state = split_output(result, has_state)
+        logits = policy_logits(output, batch).detach()
+        actions = _sample(logits, generator)
+        steps.append((observation, actions, reward, discount, logits))
+        obs, rewards, dones = _checked(step_fn(actions.cpu().numpy()))
+        observation = _like(_as_observation(obs, place, flat), observation)
+        reward = _per_env("rewards", rewards, batch).to(place)
+        ended = _per_env("dones", dones, batch).to(place) > 0
+        discount = 1 - ended.float()
+        if has_state:
+            state = reset_where(ended, fresh, new_state)
+    # No action is taken in the last step; it is there to bootstrap from.
+    _, actions, _, _, logits = steps[-1]
+    no_action = torch.zeros_like(actions), torch.zeros_like(logits)
+    steps.append((observation, no_action[0], reward, discount, no_action[1]))
+    fields = tree.stack(steps)
+    return AgentRollout(*fields, agent_state=start_state), obs, state
+
+
+def _forward(agent: Any, form: Form, observation: Any, state: Any) -> Any:
+    if form is Form.SEQUENCE:
+        return agent.forward_step(observation, state)
+    return agent(observation, state) if form is Form.RECURRENT else agent(observation)
+
+
+def _sample(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    """An action for each row. Gumbel noise makes argmax a sample."""
+    device = generator.device if generator is not None else "cpu"
+    uniform = torch.rand(logits.shape, generator=generator, device=device).to(logits.device)
+    return (logits - torch.log(-torch.log(uniform.clamp_(min=1e-20)))).argmax(-1)
+
+
+def _as_observation(obs: Any, device: torch.device, flat: bool) -> Any:
+    """A copy as tensors: environments may write the next observation over this one."""
+    if isinstance(obs, dict):
+        return {key: _as_observation(x, device, flat) for key, x in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_as_observation(x, device, flat) for x in obs)
+    x = _as_tensor("obs", obs)
+    if x.dim() == 0:
+        raise DiscorlError("obs is a single number; it must be a batch of observations [B, ...]")
+    if flat:
+        x = x.reshape(len(x), -1).float()
+    # Other kinds stay as they are: a uint8 image is a quarter of the memory in the replay.
+    dtype = torch.float32 if x.dtype == torch.float64 else x.dtype
+    return x.to(device, dtype, copy=True)
+
+
+def _as_tensor(name: str, x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x.detach()
+    try:
+        return torch.as_tensor(np.asarray(x), device="cpu")
+    except (TypeError, ValueError):
+        raise DiscorlError(
+            f"{name} is {x!r:.60}, of which no tensor can be made: numbers in an array are needed"
+        ) from None
+
+
+def _batch_of(observation: Any) -> int:
+    """How many environments an observation is of."""
+    sizes = {len(x) for x in tree.leaves(observation)}
+    if len(sizes) != 1 or sizes == {0}:
+        raise DiscorlError(
+            f"obs must be a batch of observations [B, ...] with one B of at least 1, but its parts "
+            f"have B = {sorted(sizes)}"
+        )
+    return sizes.pop()
+
+
+def _like(observation: Any, before: Any) -> Any:
+    """The observation, if it is of the kind of the one before."""
+
+    def kinds(tree_of_tensors: Any) -> list[str]:
+        return [f"{x.dtype} {list(x.shape)}" for x in tree.leaves(tree_of_tensors)]
+
+    if kinds(observation) != kinds(before):
+        raise DiscorlError(
+            f"step_fn returned observations of {', '.join(kinds(observation))}, but those before "
+            f"were {', '.join(kinds(before))}"
+        )
+    return observation
+
+
+def _check_memory(state: Any, fresh: Any, batch: int) -> None:
+    """Raise unless a state is of this agent and of as many environments."""
+    if type(state) is not type(fresh) or len(tree.leaves(state)) != len(tree.leaves(fresh)):
+        raise DiscorlError(
+            f"state is a {type(state).__name__}, but the agent's memory is a "
+            f"{type(fresh).__name__}: pass what the last call returned, or None to begin"
+        )
+    check_state(state, batch)
+
+
+def _checked(result: Any) -> tuple[Any, Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 3:
+        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise DiscorlError(
+            f"step_fn returned {what}; it must return (observations, rewards, dones), where done "
+            "is terminated or truncated"
+        )
+    return result
+
+
+def _per_env(name: str, x: Any, batch: int) -> Tensor:
+    """A copy, as of observations."""
+    values = _as_tensor(name, x)
+    if tuple(values.shape) != (batch,):
+        raise DiscorlError(
+            f"step_fn returned {name} of shape {list(values.shape)}, expected [B] = [{batch}], one "
+            "for each environment"
+        )
+    return values.to(torch.float32, copy=True)
+
+
+def _last_of(previous: Rollout | None, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Reward and discount that arrived with the first observation."""
+    if previous is None:
+        zeros = torch.zeros(batch, device=device)
+        return zeros, torch.ones_like(zeros)
+    if previous.rewards.shape[1] != batch:
+        raise DiscorlError(
+            f"the previous rollout has {previous.rewards.shape[1]} environments, this one {batch}"
+        )
+    return previous.rewards[-1], previous.discounts[-1]

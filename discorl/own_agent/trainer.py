@@ -1,0 +1,293 @@
+"""The trainer: everything between "I have an agent and an environment" and "it learns"."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from discorl import optim
+from discorl.agents.agent import adam_clip
+from discorl.agents.replay import Replay
+from discorl.errors import DiscorlError
+from discorl.own_agent.checks import check_graph, check_rollout, not_finite
+from discorl.own_agent.noise import noise_from
+from discorl.own_agent.state import (
+    fingerprint,
+    from_plain,
+    replay_from_plain,
+    replay_to_plain,
+    to_plain,
+)
+from discorl.own_agent.update_rule import (
+    PREFIX,
+    DiscoUpdateRule,
+    exact_device,
+    for_learner,
+    loss_logs,
+    to_store,
+    trainable_params,
+    unchanged_buffers,
+)
+from discorl.rules.base import UpdateRule
+from discorl.rules.store import DISCO103, LoadedRule
+from discorl.types import AgentState, Rollout, UpdateInfo
+
+STATE_VERSION = 1
+
+
+class DiscoTrainer:
+    """Trains any agent with a discovered rule.
+
+        trainer = discorl.DiscoTrainer(agent)
+        for _ in range(1000):
+            rollout, obs, state = discorl.collect_rollout(agent, step_fn, obs, state)
+            logs = trainer.step(rollout)
+
+    ``agent`` is a module of yours, see ``discorl/own_agent/contract.py`` for what it returns. Its
+    weights are updated in place, so ``agent(obs)`` acts with what was just learnt. Parameters with
+    ``requires_grad=False`` stay as they are. Layers that change buffers in forward, such as
+    BatchNorm in training mode, are refused.
+
+    The defaults are the reference's: a replay of 1024 trajectories, batches of 64 drawn with
+    replacement, one update for each call of ``step``, Adam followed by a clip of each element.
+    Until the replay holds a batch nothing is learnt.
+
+    ``rule`` is whatever ``DiscoUpdateRule`` takes, or one of these; Disco103 is looked for on this
+    machine and else downloaded. ``mask_episode_starts=False`` also learns from the first step of
+    each episode, which the reference leaves out; None does as the rule's agents did.
+    ``optimiser`` replaces the one made from ``lr`` and ``max_grad_value``. Two trainers with the
+    same ``seed`` do the same.
+    """
+
+    def __init__(
+        self,
+        agent: nn.Module,
+        *,
+        rule: str | Path | LoadedRule | UpdateRule | DiscoUpdateRule = DISCO103,
+        device: torch.device | str | None = None,
+        lr: float | optim.Schedule = 0.01,
+        replay_capacity: int = 1024,
+        batch_size: int = 64,
+        replay_ratio: int = 1,
+        max_grad_value: float = 1.0,
+        mask_episode_starts: bool | None = None,
+        optimiser: optim.Transform | None = None,
+        seed: int = 0,
+    ) -> None:
+        _check_settings(lr, max_grad_value)
+        _check_counts(replay_capacity, batch_size, replay_ratio, seed)
+        params = trainable_params(agent)
+        self.device = exact_device(device or next(iter(params.values())).device)
+        if isinstance(rule, DiscoUpdateRule):
+            rule = copy.copy(rule)
+        else:
+            rule = DiscoUpdateRule(rule, device=self.device)
+        if mask_episode_starts is not None:
+            rule.mask_episode_starts = mask_episode_starts
+        self.agent = agent
+        self.rule = rule
+        self.batch_size = batch_size
+        self.replay_ratio = replay_ratio
+        """Updates for each call of ``step``."""
+        self.replay = Replay(replay_capacity)
+        self.generator = torch.Generator().manual_seed(seed * 3)
+        """For ``collect_rollout``; its state is saved with the trainer's."""
+        self.grad_steps = 0
+        """Updates made."""
+        self.acting_steps = 0
+        """Rollouts seen."""
+        self._optimiser = optimiser or adam_clip(lr, max_grad_value)
+        self._optimiser_state = self._optimiser.init(params)
+        self._rule_state = rule.init_state(agent)
+        self._sample_rng = torch.Generator().manual_seed(seed * 3 + 2)
+        self._noise_rng = torch.Generator().manual_seed(seed * 3 + 1)
+        self._names = params.keys()
+        self._is_probed = False
+        self._last: tuple[UpdateInfo, Rollout] | None = None
+
+    def step(self, rollout: Rollout) -> dict[str, float]:
+        """Put a rollout into the replay, then learn ``replay_ratio`` times from a batch of it.
+
+        Returns ``total_loss``, its parts (``pi_loss``, ``y_loss``, ``z_loss``, ``aux_loss``,
+        ``q_loss``), ``gradient_norm`` and ``update_norm`` of the last update, and the counts
+        ``grad_steps``, ``acting_steps``, ``buffer_size`` and ``num_grad_steps_this_call``. Before
+        the first update the loss is NaN.
+        """
+        check_rollout(rollout, self.device, self.rule.dtype, like=self.replay._storage)
+        stored = to_store(rollout)
+        self._probe(stored)
+        self.replay.add(stored)
+        self.acting_steps += 1
+        logs, before = {"total_loss": math.nan}, self.grad_steps
+        if len(self.replay) >= self.batch_size:
+            for _ in range(self.replay_ratio):
+                logs = self._learn(self.replay.sample(self.batch_size, self._sample_rng))
+        return logs | {
+            "grad_steps": self.grad_steps,
+            "acting_steps": self.acting_steps,
+            "buffer_size": len(self.replay),
+            "num_grad_steps_this_call": self.grad_steps - before,
+        }
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learn once from this rollout, past the replay: for those who have their own."""
+        check_rollout(rollout, self.device, self.rule.dtype)
+        stored = to_store(rollout)
+        self._probe(stored)
+        return self._learn(stored) | {"grad_steps": self.grad_steps}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Entropies, values and distances of the last update, by name; empty before the first."""
+        if self._last is None:
+            return {}
+        info, rollout = self._last
+        means = self.rule.rule.diagnostics(info.predictions, info.targets, rollout)
+        return {name: float(x) for name, x in means.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on, apart from your environment and the agent's memory.
+
+        Only tensors, numbers and text in dicts and tuples, so that PyTorch's loader takes it with
+        ``weights_only=True``. As with modules, tensors are those of the trainer: save them, or
+        copy them, before you train on.
+        """
+        return self._state_but_replay() | {"replay": replay_to_plain(self.replay)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state, to the last bit as if there had been no break.
+
+        The trainer must have been made with the same agent, rule and settings. If something does
+        not fit, nothing is changed.
+        """
+        now = self._state_but_replay()
+        _check_saved(state, now)
+        agent = from_plain(now["agent"], state["agent"], "agent")
+        optimiser = from_plain(self._optimiser_state, state["optimiser"], "optimiser")
+        rule_state = from_plain(self._rule_state, state["rule_state"], "rule_state")
+        rng = from_plain(now["rng"], state["rng"], "rng")
+        counters = from_plain(now["counters"], state["counters"], "counters")
+        replay = replay_from_plain(state["replay"], self.replay.capacity, self.device)
+
+        self.agent.load_state_dict(agent)
+        self._optimiser_state, self._rule_state, self.replay = optimiser, rule_state, replay
+        for name, generator in self._rngs().items():
+            generator.set_state(rng[name])
+        self.grad_steps, self.acting_steps = counters["grad_steps"], counters["acting_steps"]
+        self._last = None
+
+    def _state_but_replay(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "rule": {"name": self.rule.name, "sha256": fingerprint(self.rule.params)},
+            "agent": dict(self.agent.state_dict()),
+            "optimiser": to_plain(self._optimiser_state),
+            "rule_state": to_plain(self._rule_state),
+            "rng": {name: rng.get_state() for name, rng in self._rngs().items()},
+            "counters": {"grad_steps": self.grad_steps, "acting_steps": self.acting_steps},
+        }
+
+    def _rngs(self) -> dict[str, torch.Generator]:
+        return {"act": self.generator, "sample": self._sample_rng, "noise": self._noise_rng}
+
+    def _learn(self, stored: Rollout) -> dict[str, float]:
+        """One update; the agent changes only if all went well."""
+        params = trainable_params(self.agent)
+        if params.keys() != self._names:
+            raise DiscorlError(
+                "the agent's trainable parameters are not those that the trainer was made with: "
+                "make a new DiscoTrainer after freezing, unfreezing or adding layers"
+            )
+        state = AgentState(params, self._optimiser_state, self._rule_state)
+        batch = for_learner(stored)
+        with noise_from(self._noise_rng, self.device):
+            state, info = self.rule.update(self.agent, self._optimiser, state, batch)
+        logs = loss_logs(info)
+        if not all(map(math.isfinite, logs.values())):
+            raise DiscorlError(self._diagnosis(batch, logs))
+        with torch.no_grad():
+            torch._foreach_copy_(list(params.values()), [state.params[name] for name in params])
+        self._optimiser_state, self._rule_state = state.optimiser, state.rule
+        self._last = (info, batch)
+        self.grad_steps += 1
+        return logs
+
+    def _probe(self, stored: Rollout) -> None:
+        """Look at the agent's output once, so that mistakes show now and not a replay later."""
+        if self._is_probed:
+            return
+        self.rule.check_device(self.agent)
+        batch = for_learner(stored)
+        with unchanged_buffers(self.agent), torch.enable_grad():
+            heads = self._heads(batch)
+        check_graph(heads)
+        if name := not_finite(heads):
+            raise DiscorlError(f"the agent's head '{name}' is NaN or infinite")
+        self._is_probed = True
+
+    def _diagnosis(self, batch: Rollout, logs: dict[str, float]) -> str:
+        """Where a NaN came from, as far as one can see."""
+        own = {name.removeprefix(PREFIX): p for name, p in trainable_params(self.agent).items()}
+        if name := not_finite(own):
+            return f"the agent's parameter '{name}' is NaN or infinite; the update was not made"
+        with torch.no_grad():
+            heads = self._heads(batch)
+        if name := not_finite(heads):
+            return f"the agent's head '{name}' is NaN or infinite; the update was not made"
+        broken = next(name for name, x in logs.items() if not math.isfinite(x))
+        return (
+            f"{broken} is {logs[broken]} after {self.grad_steps} updates, and this one was not "
+            "made: lower lr, or check the scale of observations and rewards"
+        )
+
+    def _heads(self, batch: Rollout) -> dict[str, Tensor]:
+        with noise_from(0, self.device):
+            return self.rule.net(self.agent, batch).heads_of(batch.observations)
+
+
+def _check_settings(lr: float | optim.Schedule, max_grad_value: float) -> None:
+    if not callable(lr) and not (isinstance(lr, float | int) and 0 < lr < math.inf):
+        raise DiscorlError(f"lr must be a number above 0, not {lr!r}")
+    if not isinstance(max_grad_value, float | int) or not max_grad_value > 0:
+        raise DiscorlError(f"max_grad_value must be a number above 0, not {max_grad_value!r}")
+
+
+def _check_counts(replay_capacity: int, batch_size: int, replay_ratio: int, seed: int) -> None:
+    for name, x in (
+        *(("replay_capacity", replay_capacity), ("batch_size", batch_size)),
+        *(("replay_ratio", replay_ratio), ("seed", seed)),
+    ):
+        if not isinstance(x, int):
+            raise DiscorlError(f"{name} must be a whole number, not {x!r}")
+    if abs(seed) >= 2**61:
+        raise DiscorlError(f"seed must be between -2**61 and 2**61, not {seed}")
+    if batch_size < 1 or replay_ratio < 1:
+        raise DiscorlError(
+            f"batch_size and replay_ratio must be at least 1, not {batch_size} and {replay_ratio}"
+        )
+    if replay_capacity < batch_size:
+        raise DiscorlError(
+            f"replay_capacity {replay_capacity} is below batch_size {batch_size}: learning would "
+            "never begin; raise the one or lower the other"
+        )
+
+
+def _check_saved(state: Any, now: dict[str, Any]) -> None:
+    if not isinstance(state, dict) or "version" not in state:
+        raise DiscorlError("this is not the state of a DiscoTrainer: it has no version")
+    if state["version"] != STATE_VERSION:
+        raise DiscorlError(
+            f"the state has version {state['version']!r}, but this package reads {STATE_VERSION}"
+        )
+    if lacking := sorted({*now, "replay"} - state.keys()):
+        raise DiscorlError(f"the saved state lacks {', '.join(lacking)}")
+    if state["rule"] != now["rule"]:
+        saved = state["rule"].get("name") if isinstance(state["rule"], dict) else state["rule"]
+        raise DiscorlError(
+            f"the state was saved with the rule {saved!r}, but this trainer has other parameters "
+            f"({now['rule']['name']!r}): make the trainer with the same rule"
+        )

@@ -1,0 +1,51 @@
+"""From a configuration to the agent, its optimiser and its replay."""
+
+from __future__ import annotations
+
+from discorl import optim
+from discorl.agents.agent import Agent, adam_clip, agent_net
+from discorl.agents.replay import Replay
+from discorl.rules.base import UpdateRule
+from discorl.runs.distributed import Ranks
+from discorl.training.config import TrainConfig
+from discorl.types import EnvSpec
+
+
+def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
+    """The agent that ``config`` describes, for an environment and a rule."""
+    return Agent(
+        agent_net(spec, rule, config.net),
+        rule,
+        make_optimiser(config),
+        masks_episode_starts(config, rule),
+        config.burn_in,
+    )
+
+
+def masks_episode_starts(config: TrainConfig, rule: UpdateRule) -> bool:
+    """As configured; else as the rule was discovered, which for Disco103 is to mask them."""
+    if config.mask_episode_starts is not None:
+        return config.mask_episode_starts
+    return getattr(rule, "mask_episode_starts", True)
+
+
+def make_optimiser(config: TrainConfig) -> optim.Transform:
+    """Adam with the configuration's clip, weight decay and learning rate."""
+    c = config.optimiser
+    return adam_clip(learning_rate(config), c.max_abs_update, c.weight_decay)
+
+
+def learning_rate(config: TrainConfig) -> float | optim.Schedule:
+    """The learning rate over the updates of a run; the warm-up is given in environment steps."""
+    c = config.optimiser
+    env_steps = config.num_envs * config.rollout_length
+    warmup = round(c.warmup_steps * config.updates_per_step / env_steps)
+    if c.schedule == "cosine":
+        total = config.steps * config.updates_per_step
+        return optim.warmup_cosine(c.learning_rate, warmup, total)
+    return optim.warmup_constant(c.learning_rate, warmup) if warmup else c.learning_rate
+
+
+def make_replay(config: TrainConfig, ranks: Ranks) -> Replay:
+    """An empty replay: this process's share of the configured size."""
+    return Replay(ranks.share(config.replay_trajectories), config.frame_stack)

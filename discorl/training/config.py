@@ -1,0 +1,269 @@
+"""Settings of a training run: frozen dataclasses, checked as they are made.
+
+The text under a field is its help on the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from discorl.agents.replay import num_trajectories
+from discorl.envs.env_config import EnvConfig
+from discorl.errors import DiscorlError
+from discorl.nets.net_config import NetConfig
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Adam, then a clip of every element, then the learning rate."""
+
+    learning_rate: float = 1e-2
+    """Step size."""
+    max_abs_update: float = 1.0
+    """Clip after Adam, before the learning rate."""
+    weight_decay: float = 0.0
+    """Pulls parameters towards 0 by this much times the learning rate, beside Adam (decoupled)."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """What the learning rate does after the warm-up: stay, or fall to 0 at the end of the run."""
+    warmup_steps: int = 0
+    """Environment steps over which the learning rate rises from 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("weight_decay", "warmup_steps"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise DiscorlError(f"optimiser: {name} must be 0 or more")
+        for name in ("learning_rate", "max_abs_update"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise DiscorlError(f"optimiser: {name} must be a number above 0")
+
+
+@dataclass(frozen=True)
+class DiscoConfig:
+    """The discovered rule. Its network is fixed; these weigh what it says."""
+
+    pi_cost: float = 1.0
+    """Weight of the policy target."""
+    y_cost: float = 1.0
+    """Weight of the target for y."""
+    z_cost: float = 1.0
+    """Weight of the target for z."""
+    aux_pi_cost: float = 1.0
+    """Weight of predicting the policy one step ahead."""
+    q_cost: float = 0.2
+    """Weight of the action-value loss."""
+    target_rate: float = 0.1
+    """Share of the agent's parameters that enters the target network at each update."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.target_rate <= 1:
+            raise DiscorlError(
+                f"disco: target_rate must lie between 0 and 1, not {self.target_rate}"
+            )
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig:
+    """The actor-critic baseline."""
+
+    policy_cost: float = 1.0
+    """Weight of the policy gradient."""
+    value_cost: float = 0.5
+    """Weight of the value loss."""
+    entropy_cost: float = 0.2
+    """Weight of the entropy bonus."""
+    num_bins: int | None = 601
+    """Bins of a categorical value; None for a scalar one."""
+    max_abs_value: float = 300.0
+    """The bins cover values from minus this to this, on the squashed scale."""
+    normalize_advantage: bool = False
+    """Scale advantages by their running mean and deviation."""
+    normalize_td: bool = False
+    """Scale value errors by their running deviation (scalar values only)."""
+
+
+@dataclass(frozen=True)
+class PolicyGradientConfig:
+    """The plain policy gradient."""
+
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    normalize_advantage: bool = True
+    """Scale returns by their running mean and deviation."""
+
+
+@dataclass(frozen=True)
+class ReturnConfig:
+    """Discounting, for every rule."""
+
+    discount: float = 0.997
+    """Discount factor."""
+    lambda_: float = 0.95
+    """Trace parameter of Retrace and V-trace."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.discount <= 1 and 0 <= self.lambda_ <= 1):
+            raise DiscorlError("returns: discount and lambda_ must lie between 0 and 1")
+
+
+LOGS = ("tensorboard", "wandb")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints: all that a run needs to go on to the last bit with --resume."""
+
+    every_steps: int | None = None
+    """Training steps between two checkpoints; None to go by the minutes alone."""
+    every_minutes: float | None = 10.0
+    """Minutes between two checkpoints. With None here and above there are none at all; otherwise
+    there is also one at the end, and at Ctrl-C."""
+    keep: int = 2
+    """Checkpoints kept; older ones are removed."""
+
+    def __post_init__(self) -> None:
+        for name in ("every_steps", "every_minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DiscorlError(f"checkpoint: {name} must be above 0, or None")
+        if self.keep < 1:
+            raise DiscorlError(f"checkpoint: keep must be at least 1, not {self.keep}")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train an agent with an update rule."""
+
+    task: str = "catch"
+    """Environment, such as catch, gym:CartPole-v1 or ale:Pong; 'discorl envs' lists all."""
+    rule: str = "auto"
+    """Update rule: disco103, actor-critic, policy-gradient, the name of a rule that ships with
+    discorl, or the path of a rule file. auto takes the best one that is on this machine."""
+    steps: int = 1000
+    """Training steps: each acts for rollout_length steps in every environment, then makes
+    updates_per_step updates."""
+    seed: int = 0
+    """Two runs with the same seed on the same machine are equal to the last bit."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest that is there."""
+    out: Path | None = None
+    """Folder of the run; by default a new one below runs/."""
+    preset: Literal["small", "paper"] = "small"
+    """Where the defaults of the other settings come from: small suits one machine, paper has the
+    scale of the publication. Only benchmark suites have both."""
+
+    num_envs: int = 2
+    """Copies of the environment."""
+    rollout_length: int = 29
+    """Time steps of a trajectory."""
+    batch_size: int = 64
+    """Trajectories in an update."""
+    replay_capacity: int = 1024
+    """Trajectories kept for replay, first in first out."""
+    replay_transitions: int = 0
+    """Time steps kept for replay, in place of replay_capacity; 0 to go by that."""
+    replay_share: float = 1.0
+    """Share of a batch that is drawn from the whole replay; the rest is of the newest rollout."""
+    frame_stack: int = 1
+    """Frames in an observation, where the environment stacks them; the replay keeps each once."""
+    burn_in: int = 0
+    """First steps of a trajectory that only warm up a recurrent network and are not learnt from."""
+    updates_per_step: int = 1
+    """Updates after each rollout."""
+    mask_episode_starts: bool | None = None
+    """Leave the first step of each episode out of the loss; by default as the rule was discovered:
+    Disco103 masks them, as do the baselines. Switch it off where episodes are a step or two long:
+    the first action would never be learnt from."""
+
+    compile: bool = False
+    """Compile the many small operations of learning with torch.compile, and on the CPU use kernels
+    of our own for the network: a minute to start, then faster steps. Needs a C++ compiler; goes on
+    without if there is none."""
+    log_every: int = 10
+    """Training steps between two lines of metrics.jsonl."""
+    log: str = ""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    max_loss: float = 1e6
+    """The run stops when the loss is NaN or beyond this, and keeps the state from before."""
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    returns: ReturnConfig = field(default_factory=ReturnConfig)
+    disco: DiscoConfig = field(default_factory=DiscoConfig)
+    actor_critic: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    policy_gradient: PolicyGradientConfig = field(default_factory=PolicyGradientConfig)
+
+    def __post_init__(self) -> None:
+        positive = (
+            "steps",
+            "num_envs",
+            "batch_size",
+            "replay_capacity",
+            "updates_per_step",
+            "log_every",
+        )
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in self.logs:
+            if name not in LOGS:
+                raise DiscorlError(f"log: there is no '{name}'; use {' or '.join(LOGS)}")
+        if not self.max_loss > 0:
+            raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
+        if abs(self.seed) >= 2**60:
+            raise DiscorlError(f"seed must be below 2^60, not {self.seed}")
+        if self.rollout_length < 2:
+            raise DiscorlError(
+                f"rollout_length must be at least 2 (a transition), not {self.rollout_length}"
+            )
+        self._check_replay()
+        if not 0 <= self.burn_in <= self.rollout_length - 2:
+            raise DiscorlError(
+                f"burn_in must leave a transition of the {self.rollout_length} steps of a "
+                f"trajectory, so 0 to {self.rollout_length - 2}, not {self.burn_in}"
+            )
+        if self.optimiser.warmup_steps > self.steps * self.num_envs * self.rollout_length:
+            raise DiscorlError(
+                f"the learning rate warms up for {self.optimiser.warmup_steps} environment steps, "
+                "longer than the run: raise --steps or lower --optimiser.warmup-steps"
+            )
+
+    def _check_replay(self) -> None:
+        if self.replay_transitions < 0:
+            raise DiscorlError(f"replay_transitions must be 0 or more: {self.replay_transitions}")
+        name = "replay_transitions" if self.replay_transitions else "replay_capacity"
+        kept = self.replay_trajectories
+        if kept < self.batch_size:
+            raise DiscorlError(
+                f"{name} {getattr(self, name)} ({kept} trajectories) is below batch_size "
+                f"{self.batch_size}: learning would never begin; raise the one or lower the other"
+            )
+        if self.num_envs > kept:
+            raise DiscorlError(f"num_envs is above {name} ({kept} trajectories): raise {name}")
+        if not 0 <= self.replay_share <= 1:
+            raise DiscorlError(f"replay_share must lie between 0 and 1, not {self.replay_share}")
+        if self.frame_stack < 1:
+            raise DiscorlError(f"frame_stack must be at least 1, not {self.frame_stack}")
+
+    @property
+    def replay_trajectories(self) -> int:
+        """Trajectories that the replay holds."""
+        if self.replay_transitions:
+            return num_trajectories(self.replay_transitions, self.rollout_length)
+        return self.replay_capacity
+
+    @property
+    def num_fresh(self) -> int:
+        """Trajectories of a batch that are of the newest rollout: one or more, if any."""
+        share = 1 - self.replay_share
+        return max(1, round(share * self.batch_size)) if share > 0 else 0
+
+    @property
+    def logs(self) -> list[str]:
+        """The names in ``log``."""
+        return [name.strip() for name in self.log.split(",") if name.strip()]

@@ -1,0 +1,184 @@
+"""Evaluating a trained agent: whole episodes, without learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from discorl.comparison.human import human_normalised
+from discorl.comparison.statistics import Estimate, aggregate, mean
+from discorl.envs.base import Env
+from discorl.errors import DiscorlError
+from discorl.training.trained_agent import LoadedAgent, Policy
+from discorl.types import TimeStep
+
+MAX_EPISODE_STEPS = 27_000
+"""30 minutes of Atari at 15 actions a second."""
+SAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Finished episodes of one seed."""
+
+    seed: int
+    returns: list[float]
+    lengths: list[int]
+    num_cut: int
+    """Episodes that were stopped at the step limit; they count with what they had."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an agent scores."""
+
+    run: str
+    task: str
+    rule: str
+    policy: str
+    seeds: list[Episodes]
+    score: Estimate
+    """Mean return, with an interval over episodes: it says nothing of other training seeds."""
+    mean_length: float
+    success: Estimate | None
+    success_name: str
+    human_normalised: Estimate | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    agent: LoadedAgent,
+    episodes: int = 100,
+    seeds: Sequence[int] = (0,),
+    greedy: bool = False,
+    num_envs: int = 16,
+    max_steps: int = MAX_EPISODE_STEPS,
+) -> Evaluation:
+    """Play ``episodes`` whole episodes with each seed of the environment."""
+    for name, value in (("episodes", episodes), ("num_envs", num_envs), ("max_steps", max_steps)):
+        if value < 1:
+            raise DiscorlError(f"{name} must be at least 1, not {value}")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise DiscorlError("seeds must be one or more, each of them once")
+    if max(map(abs, seeds)) >= 2**60:
+        raise DiscorlError(f"seeds must be below 2^60, not {max(seeds, key=abs)}")
+    env = agent.make_env(min(num_envs, episodes))
+    played = [play(agent, env, episodes, seed, greedy, max_steps) for seed in seeds]
+    rng = np.random.default_rng(0)
+    returns = [np.array(p.returns) for p in played]
+    best = env.spec.success_return
+    wins = None if best is None else [(r >= best).astype(np.float64) for r in returns]
+    normalise = human_normalised(agent.config.task)
+    return Evaluation(
+        run=str(agent.folder),
+        task=agent.config.task,
+        rule=agent.rule_name,
+        policy="greedy" if greedy else "sampled",
+        seeds=played,
+        score=aggregate(returns, SAMPLES, rng, mean),
+        mean_length=float(np.mean([n for p in played for n in p.lengths])),
+        success=None if wins is None else aggregate(wins, SAMPLES, rng, mean),
+        success_name=env.spec.success_name,
+        human_normalised=None
+        if normalise is None
+        else aggregate([np.array([normalise(x) for x in r]) for r in returns], SAMPLES, rng, mean),
+    )
+
+
+def play(
+    agent: LoadedAgent, env: Env, episodes: int, seed: int, greedy: bool, max_steps: int
+) -> Episodes:
+    """Play episodes on all copies at once.
+
+    Each copy has its share to play. Taking whichever end first would favour short episodes.
+    """
+    generator = torch.Generator(device=agent.device).manual_seed(seed)
+    policy = Policy(agent, greedy, generator)
+    left = np.array([episodes // env.num_envs] * env.num_envs)
+    left[: episodes % env.num_envs] += 1
+    returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
+    finished: list[tuple[float, int]] = []
+    num_cut = 0
+    state, timestep = env.reset(generator)
+    resetting = np.zeros(env.num_envs, np.bool_)
+    while left.any():
+        state, timestep = env.step(state, policy(timestep), generator)
+        returns += rewards_of(timestep)
+        lengths += ~resetting
+        ended = has_ended(timestep)
+        resetting = is_dead(timestep)
+        stuck = ~ended & (lengths >= max_steps) & (left > 0)
+        for i in np.flatnonzero((ended | stuck) & (left > 0)):
+            finished.append((float(returns[i]), int(lengths[i])))
+        num_cut += int(stuck.sum())
+        left = np.where(stuck, 0, left - (ended & (left > 0)))  # a stuck copy cannot be restarted
+        returns[ended], lengths[ended] = 0.0, 0
+    return Episodes(seed, [r for r, _ in finished], [n for _, n in finished], num_cut)
+
+
+def rewards_of(timestep: TimeStep) -> np.ndarray:
+    """Rewards as the environment gave them, not as they were scaled for learning."""
+    raw = timestep.raw_reward
+    rewards = (timestep.reward if raw is None else raw).cpu().double().numpy()
+    if not np.isfinite(rewards).all():
+        raise DiscorlError("the environment sent rewards that are NaN or infinite")
+    return rewards
+
+
+def has_ended(timestep: TimeStep) -> np.ndarray:
+    """Whether the last action ended its episode; True once for each."""
+    return timestep.ended.cpu().numpy()
+
+
+def is_dead(timestep: TimeStep) -> np.ndarray:
+    """Whether the next action will only reset."""
+    dead = timestep.is_dead
+    return np.zeros(len(timestep.reward), np.bool_) if dead is None else dead.cpu().numpy()
+
+
+def print_evaluation(result: Evaluation, console: Console) -> None:
+    """A row for each seed, and one for all of them."""
+    title = f"{result.task}, {result.rule}, {result.policy} actions"
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("seed")
+    for name in ("episodes", "mean return", "deviation", "lowest", "highest", "length"):
+        table.add_column(name, justify="right")
+    everything = [r for p in result.seeds for r in p.returns]
+    for p in result.seeds if len(result.seeds) > 1 else []:
+        table.add_row(str(p.seed), *_cells(p.returns, float(np.mean(p.lengths))))
+    name = "all" if len(result.seeds) > 1 else str(result.seeds[0].seed)
+    table.add_row(name, *_cells(everything, result.mean_length))
+    console.print(table)
+    estimates = {"mean return": result.score, result.success_name: result.success}
+    estimates["human-normalised"] = result.human_normalised
+    for name, estimate in estimates.items():
+        if estimate is not None:
+            console.print(f"{name}: {_estimate(estimate)}", highlight=False, markup=False)
+    if cut := sum(p.num_cut for p in result.seeds):
+        console.print(
+            f"Note: {cut} episodes did not end and were cut at the step limit (--max-steps); "
+            "they count with the return they had",
+            highlight=False,
+        )
+
+
+def _cells(returns: list[float], length: float) -> list[str]:
+    numbers = (np.mean(returns), np.std(returns), min(returns), max(returns))
+    return [str(len(returns)), *(f"{x:.3f}" for x in numbers), f"{length:.1f}"]
+
+
+def _estimate(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.3f} (one episode: no interval)"
+    return f"{estimate.value:.3f} (95 % interval {estimate.low:.3f} to {estimate.high:.3f})"

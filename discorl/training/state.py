@@ -1,0 +1,160 @@
+"""All that changes in a training run, and its way into a checkpoint and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from discorl import tree
+from discorl.agents.agent import Agent
+from discorl.agents.replay import Replay
+from discorl.agents.rollout import collect_rollout
+from discorl.envs.base import Env
+from discorl.errors import DiscorlError
+from discorl.runs import distributed
+from discorl.runs.checkpoint import restore
+from discorl.runs.distributed import Ranks
+from discorl.training.build import make_replay
+from discorl.training.config import TrainConfig
+from discorl.training.stats import EpisodeStats, UpdateStats
+from discorl.types import AgentState, LSTMState, TimeStep
+
+KIND = "discorl train"
+SHARED = ("step", "seconds", "agent", "updates")
+"""Fields that are the same in all processes; the others are each process's own."""
+
+
+class EnvMemory:
+    """What an environment learns as it goes, such as the scale of its observations; often nothing.
+
+    Environments on tensors have none: all that changes is in their state.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+
+    def state_dict(self) -> dict[str, Any]:
+        return getattr(self._env, "state_dict", dict)()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self._env.load_state_dict(state)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@dataclass
+class RunState:
+    """Everything that changes. A field added here is saved and restored like the others."""
+
+    step: int
+    """Training steps done."""
+    seconds: float
+    """Time that they took."""
+    agent: AgentState
+    env_state: Any
+    timestep: TimeStep
+    core_state: LSTMState | None
+    """Of a recurrent agent, as it acts."""
+    act_rng: torch.Generator
+    sample_rng: torch.Generator
+    env_memory: EnvMemory
+    replay: Replay
+    episodes: EpisodeStats
+    updates: UpdateStats
+
+
+def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunState:
+    """The beginning of a run."""
+    # One stream of random numbers for each purpose, so that no one of them moves the others.
+    init_rng = torch.Generator().manual_seed(config.seed * 3)
+    act_rng, sample_rng = (
+        torch.Generator(device=d).manual_seed(ranks.seed(config.seed * 3 + i))
+        for i, d in ((1, ranks.device), (2, torch.device("cpu")))
+    )
+    env_state, timestep = env.reset(act_rng)
+    newborn = agent.init_state(init_rng, ranks.device)
+    if ranks.size > 1:  # machines may differ in the last bits
+        newborn = restore(newborn, distributed.broadcast(newborn))
+    return RunState(
+        step=0,
+        seconds=0.0,
+        agent=newborn,
+        env_state=env_state,
+        timestep=timestep,
+        core_state=agent.zero_state(env.num_envs, ranks.device),
+        act_rng=act_rng,
+        sample_rng=sample_rng,
+        env_memory=EnvMemory(env),
+        replay=make_replay(config, ranks),
+        episodes=EpisodeStats(env.spec, env.num_envs),
+        updates=UpdateStats(),
+    )
+
+
+def snapshot(state: RunState) -> dict[str, Any] | None:
+    """The tree for a checkpoint, gathered in the first process; None in the others."""
+    parts = {
+        f.name: part.state_dict() if hasattr(part, "state_dict") else part
+        for f in dataclasses.fields(state)
+        for part in [getattr(state, f.name)]
+    }
+    own = {name: part for name, part in parts.items() if name not in SHARED}
+    everyones = distributed.gather(own)
+    if everyones is None:
+        return None
+    shared = {name: parts[name] for name in SHARED}
+    return {"kind": KIND, "shared": shared, "processes": everyones}
+
+
+def restore_state(
+    state: RunState, loaded: dict[str, Any] | None, agent: Agent, env: Env, num_steps: int
+) -> bool:
+    """Set a new run's state to a checkpoint's, which only the first process needs to have.
+
+    Returns False where the environments could not be restored and so began anew.
+    """
+    own = _distribute(loaded)
+    # An act of one rollout shows what the replay stores; nothing of it remains.
+    scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
+    rollout, *_ = collect_rollout(
+        agent.net,
+        state.agent.params,
+        env,
+        state.env_state,
+        state.timestep,
+        num_steps,
+        scratch,
+        core_state=state.core_state,
+    )
+    state.replay.add(rollout)
+    is_exact = bool(tree.leaves(state.env_state))
+    begun_anew = () if is_exact else ("env_state", "timestep")
+    for f in dataclasses.fields(state):
+        part = getattr(state, f.name)
+        if f.name in begun_anew:
+            continue
+        if f.name not in own:
+            raise DiscorlError(f"the checkpoint has no {f.name}: another discorl wrote it")
+        if isinstance(part, EnvMemory | EpisodeStats | UpdateStats):
+            part.load_state_dict(own[f.name])
+        elif isinstance(part, Replay):
+            part.load_state_dict(restore(part.state_dict(), own[f.name], f.name))
+        else:
+            setattr(state, f.name, restore(part, own[f.name], f.name))
+    if not is_exact:
+        state.env_state, state.timestep = env.reset(state.act_rng)
+        state.core_state = agent.zero_state(env.num_envs, state.act_rng.device)
+        state.episodes.restart()
+    return is_exact
+
+
+def _distribute(loaded: dict[str, Any] | None) -> dict[str, Any]:
+    """What of a checkpoint this process needs."""
+    shares = None
+    if loaded is not None:
+        if not isinstance(loaded, dict) or loaded.get("kind") != KIND:
+            raise DiscorlError(f"the checkpoint is not one of '{KIND}'")
+        shares = [loaded["shared"] | own for own in loaded["processes"]]
+    return distributed.scatter(shares)
