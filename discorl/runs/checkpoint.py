@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,6 +32,7 @@ from discorl.runs.tree_file import (
 )
 
 __all__ = [
+    "CheckpointConfig",
     "CheckpointFolder",
     "DamagedFile",
     "Loaded",
@@ -54,7 +57,8 @@ def restore(template: T, loaded: Any, where: str = "") -> T:
         restored: Any = _restore_parts(parts, loaded, where)
         if isinstance(x, dict):
             return restored
-        return type(x)(**restored) if isinstance(x, tuple) else dataclasses.replace(x, **restored)
+        make: Any = type(x) if isinstance(x, tuple) else partial(dataclasses.replace, x)
+        return make(**restored)
     if isinstance(x, torch.Generator):
         return _restore_generator(x, loaded, where)
     if _kind(loaded) != _kind(x):
@@ -99,6 +103,38 @@ def _kind(x: Any) -> str:
     if isinstance(x, np.generic):
         return f"a NumPy scalar of type {x.dtype}"
     return "None" if x is None else f"of type {type(x).__name__}"
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints: all that a run needs to go on to the last bit with --resume."""
+
+    every_steps: int | None = None
+    """Training steps between two checkpoints; None to go by the minutes alone."""
+    every_minutes: float | None = 10.0
+    """Minutes between two checkpoints. With None here and above there are none at all; otherwise
+    there is also one at the end, and at Ctrl-C."""
+    keep: int = 2
+    """Checkpoints kept; older ones are removed."""
+
+    def __post_init__(self) -> None:
+        for name in ("every_steps", "every_minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DiscorlError(f"checkpoint: {name} must be above 0, or None")
+        if self.keep < 1:
+            raise DiscorlError(f"checkpoint: keep must be at least 1, not {self.keep}")
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether there are to be any."""
+        return self.every_steps is not None or self.every_minutes is not None
+
+    def are_due(self, step: int, seconds: float) -> bool:
+        """Whether it is time for the next one, ``seconds`` after the last."""
+        by_steps = self.every_steps is not None and step % self.every_steps == 0
+        by_time = self.every_minutes is not None and seconds >= self.every_minutes * 60
+        return by_steps or by_time
 
 
 class Loaded(NamedTuple):

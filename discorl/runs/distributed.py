@@ -92,6 +92,16 @@ def was_begun(out: Path | None, ranks: Ranks) -> bool:
     return broadcast((out / "config.json").exists() if ranks.is_first else None)
 
 
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """Be one of the processes of a run for a while."""
+    ranks = start(device)
+    try:
+        yield ranks
+    finally:
+        stop()
+
+
 def stop() -> None:
     """Leave the other processes."""
     if dist.is_initialized():

@@ -30,7 +30,7 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     "text, says",
     [
         ("{", "is not JSON"),
-        ("[]", "which task"),
+        ("[]", "not the configuration of a run"),
         ('{"task": "catch", "rule": "x"}', "which seed"),
         ('{"task": 3, "rule": "x", "seed": 1}', "which task"),
     ],

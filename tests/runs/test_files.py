@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from discorl.errors import DiscorlError
+from discorl.runs.curves import plot_curve, text_curve
 from discorl.runs.device import choose_device
 from discorl.runs.files import load_params, new_run_folder, save_params, write_json
-from discorl.training.curve import plot_curve, text_curve
 from tests.builders import assert_bit_equal
 
 
