@@ -61,7 +61,10 @@ def compare(
         except NoRun as e:
             notes.append(f"{e}: left out")
     if not runs:
-        raise DiscorlError(f"there is no agent's run to compare: {'; '.join(notes)}")
+        raise DiscorlError(
+            f"no agent was trained here: {'; '.join(notes)}. Name runs of 'discorl train', or "
+            "train agents with the rules and compare those"
+        )
     notes += [note for run in runs for note in run.notes]
     groups, left_out = group_runs(runs, by_settings)
     notes += left_out

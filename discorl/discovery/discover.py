@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,10 @@ class Discovering:
 
     kind, unit, result = "discover", "meta-step", "rule.npz"
     name, success_name = "discover", "success"
-    state: DiscoverState
 
     def __init__(self, config: DiscoverConfig, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
+        self.row_every: Sequence[int] = (config.log_every, config.eval_every)
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
         """The rule at its start, newborn agents, and the groups that try the rule."""
@@ -94,19 +95,16 @@ class Discovering:
             )
         self.rule, params = starting_rule(config)
         self.optimiser = meta_optimiser(config)
-        self.owned = self._owned(len(config.groups))[ranks.rank]
-        self.groups = [self._group(config.groups[i]) for i in self.owned]
-        trials = self._owned(len(config.held_out))[ranks.rank]
-        self.trials = {i: self._trial(config.held_out[i]) for i in trials}
-        generators = [self._generator(i + 1) for i in self.owned]
+        self.owned = ranks.deal(len(config.groups))
+        mine, tried = self.owned[ranks.rank], ranks.deal(len(config.held_out))[ranks.rank]
+        self.groups = [self._group(config.groups[i]) for i in mine]
+        self.trials = {i: self._trial(config.held_out[i]) for i in tried}
+        generators = [self._generator(i + 1) for i in mine]
         params = tree.to(params, ranks.device)
         discovery = init_discovery(self.groups, params, self.optimiser, generators)
-        self.state = DiscoverState(discovery, generators, PopulationStats(config.tasks))
+        stats = PopulationStats(config.tasks)
+        self.state = DiscoverState(discovery, self.optimiser.per_agent, generators, stats)
         return f"Discovering on {ranks.device}"
-
-    def _owned(self, num: int) -> list[list[int]]:
-        """Which of ``num`` things belong to each process."""
-        return [list(range(rank, num, self.ranks.size)) for rank in range(self.ranks.size)]
 
     def _group(self, group: GroupConfig) -> Group:
         return make_group(self.config, group, self.rule, self.ranks.device)
@@ -131,7 +129,7 @@ class Discovering:
         )
         self._check_alive(info, folder)
         state.discovery, state.step = discovery, step
-        state.stats.observe(self.owned, info)
+        state.stats.observe(self.owned[self.ranks.rank], info)
         if step % config.snapshot_every == 0 or step == config.steps:
             self._save(folder / "snapshots" / f"rule-{step}.npz")
 
@@ -174,12 +172,11 @@ class Discovering:
 
     def snapshot(self) -> dict[str, Any] | None:
         """Everything that changes, of all processes."""
-        return snapshot(self.state, self.owned, self.optimiser.per_agent)
+        return snapshot(self.state, self.owned[self.ranks.rank])
 
     def restore(self, content: dict[str, Any] | None) -> str:
         """Set the newborn state to a checkpoint's."""
-        tasks = self.config.tasks
-        restore_state(self.state, content, self._owned(len(tasks)), self.ranks.rank, tasks)
+        restore_state(self.state, content, self.owned, self.ranks.rank)
         return ""
 
     def finish(self, folder: Path, rows: list[Row]) -> str:
@@ -209,8 +206,3 @@ class Discovering:
     def settings(self) -> dict[str, Any]:
         """The configuration as it is."""
         return dataclasses.asdict(self.config)
-
-    @property
-    def row_every(self) -> list[int]:
-        """Meta-steps between two rows, and between two evaluations, which are logged at once."""
-        return [self.config.log_every, self.config.eval_every]

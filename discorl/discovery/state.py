@@ -23,6 +23,8 @@ class DiscoverState:
     """Everything that changes, in one process."""
 
     discovery: Discovery
+    per_agent: bool
+    """Whether each group has an Adam of its own, as against one for all."""
     generators: list[torch.Generator]
     """Of each group, so that a population does the same however it is spread over processes."""
     stats: PopulationStats
@@ -32,71 +34,60 @@ class DiscoverState:
     """Time that they took."""
 
 
-def snapshot(state: DiscoverState, owned: Sequence[int], per_agent: bool) -> dict[str, Any] | None:
+def snapshot(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any] | None:
     """The tree for a checkpoint, gathered in the first process; None in the others.
 
-    ``owned`` are the numbers of this process's groups; ``per_agent`` says whether each has an Adam.
+    ``owned`` are the numbers of this process's groups.
     """
-    discovery = state.discovery
-    mine = {
-        str(index): {
-            "state": discovery.groups[i],
-            "adam": discovery.adam[i] if per_agent else None,
-            "generator": state.generators[i],
-        }
-        for i, index in enumerate(owned)
-    }
-    parts = distributed.gather({"groups": mine, "stats": state.stats.state()})
+    parts = distributed.gather(_tree(state, owned))
     if parts is None:
         return None
+    groups = {name: group for part in parts for name, group in part["groups"].items()}
+    stats = PopulationStats.merged([part["stats"] for part in parts])
+    return parts[0] | {"groups": groups, "stats": stats}
+
+
+def _tree(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any]:
+    """What a checkpoint keeps of this process."""
+    discovery, per_agent = state.discovery, state.per_agent
     return {
         "seconds": state.seconds,
         "rule": discovery.rule_params,
         "adam": None if per_agent else discovery.adam[0],
-        "groups": {name: group for part in parts for name, group in part["groups"].items()},
-        "stats": PopulationStats.merged([part["stats"] for part in parts]),
+        "groups": {
+            str(index): {
+                "state": discovery.groups[i],
+                "adam": discovery.adam[i] if per_agent else None,
+                "generator": state.generators[i],
+            }
+            for i, index in enumerate(owned)
+        },
+        "stats": state.stats.state(),
     }
 
 
 def restore_state(
-    state: DiscoverState,
-    content: dict[str, Any] | None,
-    owned: Sequence[Sequence[int]],
-    rank: int,
-    tasks: Sequence[str],
+    state: DiscoverState, content: Any, owned: Sequence[Sequence[int]], rank: int
 ) -> None:
     """Set a new run's state to a checkpoint's, which only the first process needs to have.
 
     ``owned`` has the numbers of each process's groups.
     """
-    own = distributed.scatter(_shares(content, owned, len(tasks)) if rank == 0 else None)
-    template, groups, adam = state.discovery, [], []
-    for i, index in enumerate(owned[rank]):
-        saved, where = own["groups"][str(index)], f"group {index}"
-        groups.append(restore(template.groups[i], saved["state"], where))
-        if saved["adam"] is not None:
-            adam.append(restore(template.adam[i], saved["adam"], where))
-        state.generators[i] = restore(state.generators[i], saved["generator"], where)
-    if own["adam"] is not None:
-        adam = [restore(template.adam[0], own["adam"])]
-    params = restore(template.rule_params, own["rule"], "rule")
-    state.discovery = Discovery(params, tuple(groups), tuple(adam))
-    state.stats = PopulationStats(tasks, own["stats"])
-    state.seconds = own["seconds"]
+    shares = [_share(content, of_one) for of_one in owned] if rank == 0 else None
+    found = restore(_tree(state, owned[rank]), distributed.scatter(shares))
+    groups = found["groups"].values()
+    adam = [group["adam"] for group in groups] if state.per_agent else [found["adam"]]
+    states = tuple(group["state"] for group in groups)
+    state.discovery = Discovery(found["rule"], states, tuple(adam))
+    state.generators = [group["generator"] for group in groups]
+    state.stats.load(found["stats"], is_first=rank == 0)
+    state.seconds = found["seconds"]
 
 
-def _shares(content: Any, owned: Sequence[Sequence[int]], num_groups: int) -> list[dict[str, Any]]:
-    """What of a checkpoint each process needs."""
-    if not isinstance(content, dict) or "groups" not in content:
-        raise DiscorlError("the checkpoint is not one of 'discorl discover'")
-    if len(content["groups"]) != num_groups:
-        raise DiscorlError(
-            f"the checkpoint has {len(content['groups'])} groups, but --tasks names {num_groups}"
-        )
-    shared = {"seconds": 0.0} | content  # early versions did not keep the time
-    return [
-        shared
-        | {"groups": {str(i): content["groups"][str(i)] for i in of_one}}
-        | {"stats": content["stats"] if rank == 0 else None}
-        for rank, of_one in enumerate(owned)
-    ]
+def _share(content: Any, owned: Sequence[int]) -> dict[str, Any]:
+    """What of a checkpoint a process needs."""
+    try:
+        groups = {str(i): content["groups"][str(i)] for i in owned}
+    except (KeyError, TypeError) as e:
+        raise DiscorlError(f"the checkpoint is not one of this discovery ({e!r:.60})") from None
+    return {"seconds": 0.0} | content | {"groups": groups}  # early versions kept no seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
@@ -93,7 +92,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def write_json(path: Path, content: Any) -> None:
     """JSON that people can read."""
-    write_text(path, json.dumps(content, indent=2, default=_plain) + "\n")
+    write_text(path, json.dumps(content, indent=2, default=str) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -126,9 +125,3 @@ def load_params(path: Path) -> Params:
             f"{path} is not an agent file, or is damaged: resume the run that wrote it, or restore "
             "a copy"
         ) from None
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return str(value)

@@ -50,28 +50,18 @@ class Program(Protocol):
     """What it calls a step."""
     result: str
     """The file that it is all for."""
-
-    @property
-    def name(self) -> str:
-        """Of the run's folder, where the user gave none."""
-        ...
+    name: str
+    """Of the run's folder, where the user gave none."""
+    success_name: str
+    """What the metric ``success`` is called on the terminal."""
+    row_every: Sequence[int]
+    """Steps between two rows of metrics; several intervals may go on side by side."""
+    ranks: Ranks
 
     @property
     def config(self) -> RunConfig: ...
     @property
-    def ranks(self) -> Ranks: ...
-    @property
     def state(self) -> RunState: ...
-
-    @property
-    def row_every(self) -> Sequence[int]:
-        """Steps between two rows of metrics; several intervals may go on side by side."""
-        ...
-
-    @property
-    def success_name(self) -> str:
-        """What the metric ``success`` is called on the terminal."""
-        ...
 
     def settings(self) -> dict[str, Any]:
         """The configuration for config.json, with everything filled in."""

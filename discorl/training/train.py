@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from discorl.training.config import TrainConfig
 from discorl.training.divergence import LossGuard, explain
 from discorl.training.rule_choice import choose_rule
 from discorl.training.run_config import check_same_rule, resolved_rule
-from discorl.training.state import TrainState, new_state, restore_state, snapshot
+from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
 
 
@@ -59,10 +60,10 @@ class Training:
     """The program: each step acts in every environment, then makes some updates."""
 
     kind, unit, result = "train", "step", "agent.npz"
-    state: TrainState
 
     def __init__(self, config: TrainConfig, ranks: Ranks, env: Any = None) -> None:
         self.config, self.ranks = config, ranks
+        self.row_every: Sequence[int] = (config.log_every,)
         self._users_env = env
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
@@ -88,6 +89,8 @@ class Training:
         self.across = distributed.mean if ranks.size > 1 else lambda x: x
         self._guard = LossGuard(config.max_loss)
         self.state = new_state(config, self.agent, self.env, ranks)
+        self.name = f"{config.task.replace(':', '-')}-{self.choice.name}"
+        self.success_name = self.env.spec.success_name
         about = f"Training on {config.task} with {self.choice.name} on {ranks.device}"
         return f"{self.choice.note}\n{about}" if self.choice.note else about
 
@@ -188,18 +191,3 @@ class Training:
         used = str(device) if self.ranks.size == 1 else device.type
         rule = {"rule": self.choice.name, "resolved_rule": resolved_rule(self.choice)}
         return dataclasses.asdict(self.config) | {"device": used} | rule
-
-    @property
-    def name(self) -> str:
-        """Of the folder, if the user gave none."""
-        return f"{self.config.task.replace(':', '-')}-{self.choice.name}"
-
-    @property
-    def row_every(self) -> list[int]:
-        """Steps between two rows."""
-        return [self.config.log_every]
-
-    @property
-    def success_name(self) -> str:
-        """What the environment calls a success."""
-        return self.env.spec.success_name

@@ -24,8 +24,9 @@ def test_params_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="no agent at"):
         load_params(tmp_path / "gone.npz")
     (tmp_path / "bad.npz").write_text("bad")
-    with pytest.raises(DiscorlError, match="not an agent file"):
+    with pytest.raises(DiscorlError, match="not an agent file") as error:
         load_params(tmp_path / "bad.npz")
+    assert "pickle" not in str(error.value), "NumPy's advice is to unpickle it"
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:

@@ -257,6 +257,28 @@ def test_folders_without_a_run(text: str | None, message: str, tmp_path: Path) -
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate"]])
+def test_a_discovery_is_sent_to_its_own_command(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"kind": "discover", "steps": 3}')
+    assert main([*command, str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"resume it with 'discorl discover --resume {tmp_path}'" in err
+    assert f"discorl train --rule {tmp_path}/rule.npz" in err
+
+
+def test_files_from_before_they_had_a_version_are_read(tmp_path: Path) -> None:
+    train(config(tmp_path / "run", steps=6))
+    path = tmp_path / "run" / "config.json"
+    content = json.loads(path.read_text())
+    old = {k: v for k, v in content.items() if k not in ("kind", "version", "discorl")}
+    path.write_text(json.dumps(old))
+    resume(replace(read_config(tmp_path / "run")[0], steps=8))
+    assert json.loads(path.read_text()).keys() == content.keys()
+
+
 # --- through the command line --------------------------------------------------------------------
 
 
