@@ -80,7 +80,7 @@ def read_settings(folder: Path | str, cls: type[T], kind: str) -> tuple[T, dict[
 def not_a_configuration(folder: Path, error: Exception) -> DiscorlError:
     """The error for a config.json whose entries make no sense."""
     path = folder / "config.json"
-    return DiscorlError(f"{path} is not the configuration of such a run ({error!r})")
+    return DiscorlError(f"{path} is not the configuration of a run ({error!r})")
 
 
 def from_json(cls: type[T], content: dict[str, Any]) -> T:

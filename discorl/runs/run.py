@@ -135,7 +135,7 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
 
 
 def _step_to_the_end(program: Program, outputs: Outputs, stop: StopRequest) -> None:
-    """The loop. A last row out of turn comes after the checkpoint, for which it never was."""
+    """The loop. No checkpoint knows of a last row out of turn: more steps may follow it."""
     state, steps = program.state, program.config.steps
     while state.step < steps:
         program.step(outputs.folder)
