@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -44,6 +45,30 @@ print(sorted(heavy & set(sys.modules)))
     before, after = done.stdout.splitlines()
     assert before == "[]"
     assert "discorl.discovery.discover" in after and "discorl.training.train" in after
+
+
+def test_the_changelog_and_the_citation_are_of_this_version() -> None:
+    changes, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
+    versions = re.findall(r"^## (\S+) - (\S+)$", changes, re.MULTILINE)
+    cited = dict(re.findall(r"^([\w-]+): (\S+)$", citation, re.MULTILINE))
+    assert versions[0] == (PROJECT["version"], cited["date-released"])
+    assert cited["version"] == PROJECT["version"]
+    assert cited["license"] == PROJECT["license"]
+
+
+def test_the_public_host_runs_what_ci_runs() -> None:
+    steps = re.findall(r"^make .+$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert "make test" in steps
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    assert re.findall(r"- run: (make .+)$", workflow, re.MULTILINE) == steps
+
+
+def test_the_files_for_the_public_host_are_yaml() -> None:
+    yaml = pytest.importorskip("yaml", reason="needs pip install 'discorl[dev]'")
+    found = [*(ROOT / ".github").rglob("*.yml"), ROOT / "CITATION.cff"]
+    assert len(found) > 5
+    for path in found:
+        assert isinstance(yaml.safe_load(path.read_text()), dict), path
 
 
 def build(source: Path, kind: str, out: Path) -> Path:
@@ -116,7 +141,7 @@ def test_the_metadata_says_what_an_index_wants_to_know(wheel: Path) -> None:
 
 
 def test_the_source_package_holds_what_the_tests_read(unpacked: Path) -> None:
-    for folder in ("discorl", "tests", "examples", "docs", "benchmarks"):
+    for folder in ("discorl", "tests", "examples", "docs", "benchmarks", ".github"):
         assert files_below(unpacked / folder) == files_below(ROOT / folder)
     for name in ("pyproject.toml", "Makefile", "constraints.txt", "mkdocs.yml", "NOTICE"):
         assert (unpacked / name).read_bytes() == (ROOT / name).read_bytes()
