@@ -10,6 +10,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,19 @@ def test_snippets_are_python_and_import_what_exists(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("discorl"):
                 for alias in node.names:
                     find(f"{node.module}.{alias.name}")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_first_lines_of_python_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they are written, but for the length of the run."""
+    train = discorl.train
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discorl, "train", lambda config: train(replace(config, steps=2)))
+    block = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0]
+    exec(block, {})
+    assert "Estimate(value=" in capsys.readouterr().out
 
 
 HELPS = [
