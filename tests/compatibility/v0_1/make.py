@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-import discorl as package
+import discorl
 from tests.compatibility.record import (
     arrays,
     compact,
-    discorl,
     fingerprint,
+    run_command,
     run_record,
     tensors,
     write_record,
@@ -88,16 +88,18 @@ COMPARE = "--bootstrap 200 --html comparison.html --json comparison.json"
 def make_runs() -> None:
     """Run folders below the working directory. All paths are relative, so no machine is in them."""
     for name, command in DISCOVER.items():
-        discorl("discover", *command.split(), *SMALL_DISCOVERY.split(), "--out", name)
+        run_command("discover", *command.split(), *SMALL_DISCOVERY.split(), "--out", name)
         shutil.rmtree(f"{name}/snapshots")
     for name, command in TRAIN.items():
-        discorl("train", *command.split()[:1], *SMALL.split(), *command.split()[1:], "--out", name)
+        run_command(
+            "train", *command.split()[:1], *SMALL.split(), *command.split()[1:], "--out", name
+        )
     for name in STOPPED:
         max(Path(name, "checkpoints").iterdir()).unlink()
     for i, command in enumerate(COMPARED):
         task, *rest = command.split()
         name = f"compare/{i}"
-        discorl("train", task, *SMALL.split(), *rest, "--out", name)
+        run_command("train", task, *SMALL.split(), *rest, "--out", name)
         Path(name, "agent.npz").unlink()  # compare reads the metrics alone
     for picture in Path().rglob("curve.png"):
         picture.unlink()
@@ -118,7 +120,7 @@ def _scrub(path: Path) -> None:
 
 
 def _base(path: Path) -> Path:
-    return Path.cwd() if path.is_relative_to(Path.cwd()) else Path(package.__file__).parents[1]
+    return Path.cwd() if path.is_relative_to(Path.cwd()) else Path(discorl.__file__).parents[1]
 
 
 def make_other_files() -> None:
@@ -128,8 +130,8 @@ def make_other_files() -> None:
         trainer = make_trainer(kind, seed=1)
         walk(trainer, 4)
         torch.save(trainer.state_dict(), f"trainer-{kind}.pt")
-    loaded = package.load_rule("discover-plain/rule.npz")
-    package.save_rule(Path("rule.npz"), loaded.rule, loaded.params, {"made_by": "save_rule"})
+    loaded = discorl.load_rule("discover-plain/rule.npz")
+    discorl.save_rule(Path("rule.npz"), loaded.rule, loaded.params, {"made_by": "save_rule"})
 
 
 def expected() -> dict[str, Any]:
@@ -151,13 +153,13 @@ def expected() -> dict[str, Any]:
 
 def evaluated(name: str) -> dict[str, Any]:
     """The episodes that an agent plays."""
-    discorl("evaluate", name, *EVALUATE.split(), "--json", f"{name}.json")
+    run_command("evaluate", name, *EVALUATE.split(), "--json", f"{name}.json")
     return json.loads(Path(f"{name}.json").read_text())
 
 
 def compared() -> dict[str, Any]:
     """All numbers of ``discorl compare``, on runs whose times are those of the fixture."""
-    discorl("compare", "compare", *COMPARE.split())
+    run_command("compare", "compare", *COMPARE.split())
     assert Path("comparison.html").stat().st_size > 10_000
     return compact(json.loads(Path("comparison.json").read_text()))
 
@@ -165,16 +167,16 @@ def compared() -> dict[str, Any]:
 def resumed(command: str, name: str, more: int) -> dict[str, Any]:
     """A run folder after it went on for a few steps."""
     steps = json.loads(Path(name, "config.json").read_text())["steps"] + more
-    discorl(command, "--resume", name, "--steps", str(steps))
+    run_command(command, "--resume", name, "--steps", str(steps))
     return run_record(Path(name))
 
 
 def rule_record(path: str) -> dict[str, Any]:
     """A rule as it is loaded, what the command line says about it, and its export."""
-    loaded = package.load_rule(path)
-    discorl("rules", "verify", path)
-    said = discorl("rules", "show", path).splitlines()
-    discorl("rules", "export", path, "exported.npz")
+    loaded = discorl.load_rule(path)
+    run_command("rules", "verify", path)
+    said = run_command("rules", "show", path).splitlines()
+    run_command("rules", "export", path, "exported.npz")
     return {
         "name": loaded.name,
         "params": tensors(loaded.params),
@@ -193,7 +195,7 @@ def trained_on(kind: str) -> dict[str, Any]:
 
 def main() -> None:
     """Make everything, twice: what is recorded must be the same both times."""
-    assert package.__version__ == VERSION, f"this is discorl {package.__version__}"
+    assert discorl.__version__ == VERSION, f"this is discorl {discorl.__version__}"
     if (HERE / "expected.json").exists():
         raise SystemExit(f"{HERE} is made already, and stays as it is")
     with tempfile.TemporaryDirectory() as folder:
