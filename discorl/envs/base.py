@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
 
@@ -50,3 +51,9 @@ class TensorEnv(Env, Protocol):
     def reset(self, generator: torch.Generator, settings: Any = None) -> tuple[Any, TimeStep]:
         """Begin with ``settings`` [B, ...]; None: all copies are the one task of ``task_seed``."""
         ...
+
+
+def check_copies(num_envs: int) -> None:
+    """Raise unless there is something to step."""
+    if num_envs < 1:
+        raise DiscorlError(f"num_envs must be at least 1, not {num_envs}")

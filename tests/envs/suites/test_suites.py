@@ -15,11 +15,12 @@ from discorl.envs import suites
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.registry import make_env
 from discorl.envs.suites import packages
+from discorl.envs.suites import suite as suite_module
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import SokobanSettings
 from discorl.errors import DiscorlError
 from tests.builders import rng
-from tests.envs.suites.streams import needs, play, same
+from tests.envs.suites.streams import make, needs, play, same
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,14 @@ def test_find_knows_only_suites(task: str) -> None:
 
 
 @pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
-def test_the_table_agrees_with_the_modules(suite: suites.Suite) -> None:
+def test_the_table_agrees_with_the_modules(
+    suite: suites.Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without their packages, which are imported when a task is made."""
+    monkeypatch.setattr(packages, "find_spec", lambda name: name)
     module = suite.load()
-    assert suite.extra == module.EXTRA
-    assert module.installed() == suite.installed()
-    if suite.installed():
-        assert len(module.names()) == len(set(module.names()))
-        assert module.names() or "MODULE" in suite.pattern
+    assert hasattr(module, "make") == suite.is_threaded
+    assert hasattr(module, "factory") != suite.is_threaded
 
 
 def test_the_extras_exist() -> None:
@@ -115,7 +117,7 @@ def test_a_task_that_does_not_exist_is_one_line(
 def test_envs_says_how_to_install_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(suites, "is_installed", lambda package: package != "ale_py")
+    monkeypatch.setattr(suite_module, "is_installed", lambda package: package != "ale_py")
     assert main(["envs"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert {suite.pattern for suite in suites.SUITES} <= rows.keys()
@@ -138,6 +140,41 @@ def test_unknown_environment_names_the_suites() -> None:
         make_env("atari:Pong", 1)
 
 
+def test_options_by_name_and_as_settings() -> None:
+    """Sokoban needs no package. Both ways make the same environment."""
+    suite = suites.find("sokoban")
+    assert suite is not None
+    by_name = suite.make("sokoban", 1, {"max_steps": 2, "stack": 3, "next_step": True})
+    typed = suite.make("sokoban", 1, SokobanSettings(2), stack=3, next_step=True)
+    for envs in (by_name, typed):
+        stream = play(envs, 4, actions=[[0]] * 4)
+        assert stream.observations[0].shape == (1, 12, 10, 10)
+        assert [bool(t[0]) for t in stream.truncated] == [False, True, False, False]
+
+
+def test_other_values_than_those_named_are_the_defaults() -> None:
+    assert play(make("sokoban"), 120, actions=[[0]] * 120).truncated[119][0]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"size": 1}, "Sokoban has no option 'size': use max_steps"),
+        ({"max_steps": 0}, "max_steps must be at least 1, not 0"),
+        ({"stack": 0}, "stack must be at least 1, not 0"),
+    ],
+)
+def test_options_that_a_suite_does_not_take(options: dict[str, int], words: str) -> None:
+    with pytest.raises(DiscorlError, match=words):
+        make("sokoban", **options)
+
+
+@needs("dm_env")
+def test_a_suite_without_options() -> None:
+    with pytest.raises(DiscorlError, match="dm_env has no option 'size': it has none"):
+        make("dm_env:json:make", size=1)
+
+
 def test_processes() -> None:
     """Sokoban needs no package."""
     suite = suites.find("sokoban")
@@ -149,12 +186,6 @@ def test_processes() -> None:
     finally:
         envs.close()
     assert same(there.observations, play(suite.make("sokoban", 2), 20).observations)
-
-
-@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
-def test_only_threaded_suites_know_no_processes(suite: suites.Suite) -> None:
-    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
-    assert ("processes" in options.__dataclass_fields__) != suite.is_threaded
 
 
 @pytest.mark.parametrize("workers", ["sync", "async"])
@@ -179,8 +210,7 @@ def test_resetting_in_the_next_step(workers: Any, frames: int) -> None:
 
 @pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
 def test_suites_reset_as_they_are_told_or_say_that_they_cannot(suite: suites.Suite) -> None:
-    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
-    assert ("next_step" in options.__dataclass_fields__) == (not suite.autoreset)
+    assert bool(suite.autoreset) == suite.is_threaded
     if suite.autoreset == "same-step":
         with pytest.raises(DiscorlError, match=r"resets in the step that ends.*leave --autoreset"):
             make_env(f"{suite.prefix}:Pong", 1, options=EnvConfig(autoreset="next-step"))
@@ -207,10 +237,11 @@ def test_a_suite_as_tensors() -> None:
     assert np.allclose(then.reward, -0.1)
 
 
-@pytest.mark.parametrize("suite", suites.SUITES, ids=lambda s: s.prefix)
-def test_the_table_knows_who_stacks(suite: suites.Suite) -> None:
-    (options,) = [x for name, x in vars(suite.load()).items() if name.endswith("Options")]
-    assert ("stack" in options.__dataclass_fields__) == suite.stacks_frames
+@needs("minatar")
+def test_who_cannot_stack_says_so() -> None:
+    with pytest.raises(DiscorlError, match="MinAtar does not stack frames"):
+        make("minatar:breakout", stack=2)
+    assert make_env("minatar:breakout", 1, frame_stack=2).spec.observation_shape == (4, 10, 10)
 
 
 @pytest.mark.parametrize("frames, channels", [(None, 4), (1, 4), (3, 12)])
