@@ -360,12 +360,13 @@ def test_factories_vectors_and_our_own() -> None:
     assert as_env(SyncVectorEnv([Corridor] * 2), 3).num_envs == 2
     catch = Catch(4)
     assert as_env(catch, 3) is catch
-    for source, words in (
+    wrong: list[tuple[Any, str]] = [
         (Corridor(), "several copies.*lambda"),
         (3, "env is a int"),
         (lambda: "x", "environment 0 made a str"),
         (lambda: 1 / 0, "environment 0 could not be made: ZeroDivisionError"),
-    ):
+    ]
+    for source, words in wrong:
         with pytest.raises(DiscorlError, match=words):
             as_env(source, 2)
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.suite_settings import CrafterSettings
 from discorl.errors import DiscorlError
 
@@ -25,14 +25,14 @@ class CrafterEnv(gymnasium.Env):
         self.action_space = gymnasium.spaces.Discrete(len(self._env.action_names))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self._env = self._build(seed)  # the constructor is the only way to seed
         return self._env.reset(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Info]:
         observation, reward, ended, info = self._env.step(int(action))
         dead = info["discount"] == 0
         done = {f"achievement_{name}": count for name, count in info["achievements"].items()}

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from discorl.envs.base import check_copies
-from discorl.envs.gymnasium.vector import Factory
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.copies import vectorise
 from discorl.errors import DiscorlError
 
@@ -34,16 +34,14 @@ class DmEnv(gymnasium.Env):
         self.observation_space = _space(self._env.observation_spec(), specs)
         self.action_space = _space(self._env.action_spec(), specs)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self._env.close()
             self._env = self._build(seed)
         return _plain(self._env.reset().observation), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         now = self._env.step(action)
         if now.first():
             raise DiscorlError("the dm_env environment began an episode before the last one ended")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import MinAtarSettings
 
@@ -35,8 +34,8 @@ class MinAtarEnv(gymnasium.Env):
         self.action_space = gymnasium.spaces.Discrete(len(self._actions))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self._game.seed(seed)
@@ -44,7 +43,7 @@ class MinAtarEnv(gymnasium.Env):
         self._game.last_action = 0  # else the first action of an episode may repeat the last one's
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Info]:
         reward, ended = self._game.act(self._actions[action])
         return self._observe(), float(reward), bool(ended), False, {}
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import NetHackSettings
 from discorl.errors import DiscorlError
@@ -37,9 +37,7 @@ class SeededNetHack(gymnasium.Wrapper):
         self._can_seed = can_seed
         self._random: np.random.Generator | None = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         if seed is not None:
             self._random = np.random.default_rng(seed)
         if self._can_seed and self._random is not None:
@@ -49,7 +47,7 @@ class SeededNetHack(gymnasium.Wrapper):
         observation, _ = self.env.reset(options=options)
         return _copy(observation), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, Info]:
         observation, reward, ended, truncated, info = self.env.step(int(action))
         cut = info["end_status"].name == "ABORTED" or bool(truncated and not ended)
         return _copy(observation), float(reward), bool(ended) and not cut, cut, {}

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from discorl.envs.gymnasium.vector import Info
 from discorl.envs.suites.copies import stack_frames
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import ProcgenSettings
@@ -40,17 +41,15 @@ class SeededPool(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         if seed is not None:
             self._pool.close()
             self._pool = self._build(seed % 2**30)  # it counts on from there in 32 bits
         frames, infos = self._pool.reset()
         return frames, _arrays(infos)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
         *seen, infos = self._pool.step(np.asarray(actions, np.int32))
         frames, rewards, terminated, truncated = seen
         return frames, rewards, terminated, truncated, _arrays(infos)
@@ -87,6 +86,6 @@ def make(name: str, num_envs: int, settings: ProcgenSettings, stack: int) -> Vec
     return stack_frames(envs, stack)
 
 
-def _arrays(infos: dict[str, Any]) -> dict[str, Any]:
+def _arrays(infos: Info) -> Info:
     """What envpool says of each environment, without its tables of players."""
     return {key: value for key, value in infos.items() if isinstance(value, np.ndarray)}

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.sokoban_levels import MOVES, Level, read_levels
 from discorl.envs.suites.suite_settings import SokobanSettings
 
 LEVELS = Path(__file__).with_name("sokoban_levels.txt")
-"""Made by ``sokoban_levels.generate``; Boxoban's own are a download of their own."""
+"""Generated, see ``tests/envs/suites/sokoban_generator.py``; Boxoban's own are a download."""
 
 REWARD_STEP, REWARD_BOX, REWARD_SOLVED = -0.1, 1.0, 10.0
 
@@ -40,8 +39,8 @@ class Sokoban(gymnasium.Env):
         self.action_space = gymnasium.spaces.Discrete(len(MOVES))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self._level = self._levels[int(self.np_random.integers(len(self._levels)))]
         self._boxes = self._level.boxes.copy()
@@ -49,7 +48,7 @@ class Sokoban(gymnasium.Env):
         self._steps = 0
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Info]:
         before = self._placed()
         self._move(MOVES[int(action)])
         self._steps += 1

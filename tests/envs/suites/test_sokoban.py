@@ -8,8 +8,9 @@ import pytest
 from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import sokoban
-from discorl.envs.suites.sokoban_levels import generate, parse_levels, read_levels, write_level
+from discorl.envs.suites.sokoban_levels import parse_levels, read_levels
 from discorl.errors import DiscorlError
+from tests.envs.suites.sokoban_generator import generate, write_level
 from tests.envs.suites.streams import check, make, play
 
 UP, DOWN, LEFT, RIGHT = range(4)
