@@ -87,6 +87,10 @@ class Suite:
             own = {name: value for name, value in options.items() if name not in run}
             run |= {name: value for name, value in options.items() if name in run}
             return self.make(task, num_envs, self._read(own), **run)
+        if next_step and self.autoreset == "same-step":
+            raise DiscorlError(
+                f"{self.title} resets in the step that ends an episode: leave --autoreset away"
+            )
         module, name = self.load(), task.partition(":")[2]
         settings = options if options or not self.settings else self.settings()
         check_copies(num_envs)
@@ -95,10 +99,6 @@ class Suite:
         elif not self.num_frames:
             raise DiscorlError(f"{self.title} does not stack frames: remove the option 'stack'")
         at_least(1, stack=stack)
-        if next_step and self.autoreset == "same-step":
-            raise DiscorlError(
-                f"{self.title} resets in the step that ends an episode: leave --autoreset away"
-            )
         if self.is_threaded:
             return module.make(name, num_envs, settings, stack)
 

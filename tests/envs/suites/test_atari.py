@@ -11,7 +11,7 @@ from discorl.envs.suites.atari_scores import GAMES
 from discorl.envs.suites.suite_settings import AtariSettings
 from discorl.errors import DiscorlError
 from tests.envs.suites import streams
-from tests.envs.suites.streams import check, needs, play
+from tests.envs.suites.streams import check, needs, play, same
 
 pytestmark = needs("ale_py")
 
@@ -66,6 +66,12 @@ def test_rewards_are_whole_unless_clipped() -> None:
 
 def test_size_and_stack() -> None:
     assert make(image_size=42, stack=2).reset(seed=0)[0].shape == (2, 2, 42, 42)
+
+
+def test_its_threads_need_no_processes() -> None:
+    with_processes, without = make("Pong", processes=True), make("Pong")
+    assert type(with_processes) is type(without)
+    assert same(play(with_processes, 5).observations, play(without, 5).observations)
 
 
 def test_all_57_games_have_roms() -> None:
