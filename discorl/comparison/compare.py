@@ -22,7 +22,7 @@ from discorl.comparison.result import (
     RunScore,
     TaskComparison,
 )
-from discorl.comparison.seeds import Group, group_runs
+from discorl.comparison.seeds import Seeds, group_runs
 from discorl.comparison.statistics import (
     Array,
     Estimate,
@@ -84,7 +84,7 @@ def compare(
 
 def _compare_on_task(
     task: str,
-    groups: list[Group],
+    groups: list[Seeds],
     metric: str,
     samples: int,
     rng: np.random.Generator,
@@ -121,7 +121,7 @@ def _curve(run: RunRecord, metric: str, axis: str = "env_steps") -> Curve:
 
 
 def _group_score(
-    group: Group,
+    group: Seeds,
     metric: str,
     start: float,
     budget: float,
