@@ -263,7 +263,7 @@ class DiscoverConfig:
         _check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         if self.num_imitations < 0:
             raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
-        if abs(self.seed) >= 2**43:  # each group has a stream of it, see DiscoverRun
+        if abs(self.seed) >= 2**43:  # each group has a stream of it, see Discovering
             raise DiscorlError(f"seed must be below 2^43, not {self.seed}")
 
     @property
