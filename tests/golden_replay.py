@@ -432,7 +432,7 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
     target_arrays = group(arrays, "target_params_0")
     target_params = agent_params(target_arrays, kind.second_head) if target_arrays else None
     optimiser = adam_clip(kind.learning_rate)
-    agent = Agent(net_for(params, kind.rule), kind.rule, optimiser, mask_episode_starts=True)
+    agent = Agent(net_for(params, kind.rule), kind.rule, optimiser)
     state = initial_state(agent, params, target_params)
     tolerances = kind.tolerances
 
@@ -623,7 +623,11 @@ def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
 
     num_bins = arrays["params_0/mlp/~_head_pass/torso_head_1/~/linear_0/b"].shape[0]
     kind = LearnerKind(
-        rule=ActorCritic(value_head=unit_bins(num_bins), returns=SETTINGS.returns),
+        rule=ActorCritic(
+            num_bins=unit_bins(num_bins).num_bins,
+            max_abs_value=unit_bins(num_bins).max_abs,
+            returns=SETTINGS.returns,
+        ),
         rule_params={},
         second_head="v",
         learning_rate=SETTINGS.actor_critic_learning_rate,
@@ -663,7 +667,7 @@ def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple, Tolerances]:
     rule, rule_params, tolerances = disco_rule(arrays)
     params = agent_params(group(arrays, "params_0"), "y")
     optimiser = adam_clip(SETTINGS.disco_learning_rate)
-    agent = Agent(net_for(params, rule), rule, optimiser, mask_episode_starts=True)
+    agent = Agent(net_for(params, rule), rule, optimiser)
     targets = group(arrays, "target_params_0")
     start = initial_state(agent, params, agent_params(targets, "y") if targets else None)
 

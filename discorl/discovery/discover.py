@@ -16,7 +16,7 @@ from rich.console import Console
 
 from discorl import __version__, tree
 from discorl.atomic import write_atomically
-from discorl.discovery.build import make_group, meta_optimiser, starting_rule
+from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.checkpoint import DiscoverState, DiscoveryCheckpoints
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.curve import plot_discovery
@@ -66,7 +66,7 @@ class DiscoverRun:
         self.owned = self._owned(config.groups)
         self.groups = [self._group(config.groups[i]) for i in self.owned]
         self.generators = [self._generator(i + 1) for i in self.owned]
-        self.optimiser = meta_optimiser(config)
+        self.optimiser = config.meta_optimiser
         self.trials = {i: self._trial(config.held_out[i]) for i in self._owned(config.held_out)}
 
     def _owned(self, entries: Sequence[Any]) -> list[int]:

@@ -6,6 +6,7 @@ hand-written maths: the rule has no influence on it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -15,13 +16,15 @@ from torch.func import functional_call
 from discorl import optim, tree
 from discorl.agents.agent import adam_clip
 from discorl.agents.update import Each, one_agent
+from discorl.bounds import check_above_0, check_shares
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
+from discorl.nets.torsos import MLPTorso
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
-from discorl.types import Params, Rollout, RuleState, Values
+from discorl.types import EnvSpec, Params, Rollout, RuleState, Values
 
 
 @tree.register
@@ -46,6 +49,28 @@ class ValueNet(nn.Module):
         """[T, B, ...] -> [T, B, 1]"""
         embedding = self.torso(observations.flatten(0, 1))
         return self.head(embedding).unflatten(0, observations.shape[:2])
+
+
+@dataclass(frozen=True)
+class MetaValueSettings:
+    """The value function that judges agents for the meta-gradient."""
+
+    torso: tuple[int, ...] = (256, 256)
+    """Layers of its network."""
+    learning_rate: float = 3e-4
+    """Step size of its Adam."""
+    discount: float = 0.997
+    """Discount of what the rule is to maximise."""
+    lambda_: float = 0.95
+    """Trace parameter of V-trace."""
+    aligned: bool = True
+    """Pair each action with the reward that followed it; False is the reference's quirk."""
+
+    def __post_init__(self) -> None:
+        if not self.torso or min(self.torso) < 1:
+            raise DiscorlError("meta_value: torso needs a layer, and each a width of 1 or more")
+        check_above_0("meta_value: ", self, "learning_rate")
+        check_shares("meta_value: ", self, "discount", "lambda_")
 
 
 @dataclass(frozen=True)
@@ -118,6 +143,14 @@ class MetaValue:
         if not self.aligned:
             rollout = delay_rewards(rollout)
         return estimate_values(value, logits, rollout, state.moments, self.returns, across)
+
+
+def make_meta_value(settings: MetaValueSettings, spec: EnvSpec) -> MetaValue:
+    """A meta-value function for the observations of an environment."""
+    torso = MLPTorso(math.prod(spec.observation_shape), settings.torso)
+    returns = ReturnSettings(settings.discount, settings.lambda_)
+    net = ValueNet(torso, torso.embedding_size)
+    return MetaValue(net, adam_clip(settings.learning_rate), returns, settings.aligned)
 
 
 def delay_rewards(rollout: Rollout) -> Rollout:

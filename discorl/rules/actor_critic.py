@@ -26,23 +26,43 @@ from discorl.types import (
 
 
 @dataclass(frozen=True)
-class ActorCritic:
-    """Policy gradient on V-trace advantages; the defaults are the reference's."""
+class ActorCriticSettings:
+    """The actor-critic baseline."""
 
-    value_head: ValueHead = field(default_factory=ValueHead)
-    returns: ReturnSettings = field(default_factory=ReturnSettings)
     policy_cost: float = 1.0
+    """Weight of the policy gradient."""
     value_cost: float = 0.5
+    """Weight of the value loss."""
     entropy_cost: float = 0.2
+    """Weight of the entropy bonus."""
+    num_bins: int | None = 601
+    """Bins of a categorical value; None for a scalar one."""
+    max_abs_value: float = 300.0
+    """The bins cover values from minus this to this, on the squashed scale."""
     normalize_advantage: bool = False
+    """Scale advantages by their running mean and deviation."""
     normalize_td: bool = False
-    """Scale the value's error by its running deviation; only for scalar values."""
+    """Scale value errors by their running deviation (scalar values only)."""
 
     def __post_init__(self) -> None:
-        if self.normalize_td and self.value_head.num_bins:
+        if self.normalize_td and self.num_bins:
             raise DiscorlError(
                 "normalize_td goes with a scalar value: set num_bins to None or leave it off"
             )
+
+
+@dataclass(frozen=True)
+class ActorCritic(ActorCriticSettings):
+    """Policy gradient on V-trace advantages; the defaults are the reference's."""
+
+    returns: ReturnSettings = field(default_factory=ReturnSettings)
+    mask_episode_starts: bool = True
+
+    value_head: ValueHead = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "value_head", ValueHead(self.num_bins, self.max_abs_value))
 
     def heads(self, num_actions: int) -> Heads:
         return Heads(flat={"logits": num_actions, "v": self.value_head.size})

@@ -34,6 +34,14 @@ class UpdateRule(Protocol):
         """How it discounts."""
         ...
 
+    @property
+    def mask_episode_starts(self) -> bool:
+        """Whether agents leave the first step of each episode out of the loss, as the reference's.
+
+        Where episodes are a step or two long, the first action would never be learnt from.
+        """
+        ...
+
     def heads(self, num_actions: int) -> Heads:
         """The outputs that the agent's network must have."""
         ...

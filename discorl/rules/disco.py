@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
+from discorl.bounds import check_shares
 from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
 from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
@@ -32,14 +33,24 @@ from discorl.types import (
 
 
 @dataclass(frozen=True)
-class LossWeights:
-    """Weight of each part of the loss."""
+class DiscoSettings:
+    """The discovered rule. Its network is fixed; these weigh what it says."""
 
-    pi: float = 1.0
-    y: float = 1.0
-    z: float = 1.0
-    aux_pi: float = 1.0
-    q: float = 0.2
+    pi_cost: float = 1.0
+    """Weight of the policy target."""
+    y_cost: float = 1.0
+    """Weight of the target for y."""
+    z_cost: float = 1.0
+    """Weight of the target for z."""
+    aux_pi_cost: float = 1.0
+    """Weight of predicting the policy one step ahead."""
+    q_cost: float = 0.2
+    """Weight of the action-value loss."""
+    target_rate: float = 0.1
+    """Share of the agent's parameters that enters the target network at each update."""
+
+    def __post_init__(self) -> None:
+        check_shares("disco: ", self, "target_rate")
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,7 @@ class DiscoRule:
     sizes: MetaNetSizes = field(default_factory=MetaNetSizes)
     value_head: ValueHead = field(default_factory=ValueHead)
     returns: ReturnSettings = field(default_factory=ReturnSettings)
-    weights: LossWeights = field(default_factory=LossWeights)
-    target_rate: float = 0.1
-    """Share of the current parameters that enters the target parameters at each update."""
+    settings: DiscoSettings = field(default_factory=DiscoSettings)
     mask_episode_starts: bool = True
     """Whether its agents leave the first step of each episode out of the loss. Disco103's do."""
 
@@ -137,14 +146,14 @@ class DiscoRule:
             td_moments=state.td_moments,
             lifetime_rnn=out.lifetime_rnn,
             # Follows the parameters from before this update.
-            target_params=tree.lerp(state.target_params, agent_params, self.target_rate),
+            target_params=tree.lerp(state.target_params, agent_params, self.settings.target_rate),
         )
         return targets, new_state
 
     def loss(
         self, predictions: Predictions, targets: Targets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        p, w = predictions, self.weights
+        p, c = predictions, self.settings
         assert p.y is not None and p.z_a is not None
         assert p.q_a is not None and p.aux_pi_a is not None
         assert targets.pi is not None and targets.y is not None and targets.z is not None
@@ -158,7 +167,8 @@ class DiscoRule:
         aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
         q_loss = self.value_head.loss(p.q_a, targets.values.q_target)
 
-        total = w.pi * pi_loss + w.y * y_loss + w.z * z_loss + w.aux_pi * aux_pi_loss + w.q * q_loss
+        total = c.pi_cost * pi_loss + c.y_cost * y_loss + c.z_cost * z_loss
+        total = total + c.aux_pi_cost * aux_pi_loss + c.q_cost * q_loss
         parts = {"pi": pi_loss, "y": y_loss, "z": z_loss, "aux_pi": aux_pi_loss, "q": q_loss}
         return total, parts
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from discorl.bounds import check_shares
 from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn
@@ -75,11 +76,17 @@ class ValueHead:
 
 @dataclass(frozen=True)
 class ReturnSettings:
-    """How returns are discounted, traced and normalised."""
+    """How returns are discounted, traced and normalised, for every rule."""
 
     discount: float = 0.997
+    """Discount factor."""
     lambda_: float = 0.95
+    """Trace parameter of Retrace and V-trace."""
     moment_decay: float = 0.99
+    """Decay of the running moments that advantages and value errors are normalised by."""
+
+    def __post_init__(self) -> None:
+        check_shares("returns: ", self, "discount", "lambda_", "moment_decay")
 
 
 def estimate_values(

@@ -51,5 +51,6 @@ def test_agents_are_updated_as_in_a_window_of_the_meta_gradient() -> None:
     [group, _], params = tiny_groups(tiny_config(lifetimes=()))
     state = init_group(group, rng())
     imitated = live_window(group, params, state, rng(5), imitate=True)
-    plain = live_window(replace(group, mode="plain"), params, state, rng(5))
+    settings = replace(group.settings, memory="plain")
+    plain = live_window(replace(group, settings=settings), params, state, rng(5))
     assert_bit_equal(imitated.state.agents.params, plain.state.agents.params)
