@@ -24,7 +24,7 @@ from discorl.nets.torsos import MLPTorso
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
-from discorl.types import EnvSpec, Params, Rollout, RuleState, Values
+from discorl.types import EnvSpec, Params, Rollout, RuleState, StateValues
 
 
 @tree.register
@@ -94,7 +94,7 @@ class MetaValue:
 
     def estimate(
         self, state: MetaValueState, rollout: Rollout, logits: Tensor, across: MeanFn
-    ) -> tuple[Values, RuleState]:
+    ) -> tuple[StateValues, RuleState]:
         """V-trace for the policy ``logits`` [T, B, A]; everything is a constant for gradients."""
         with torch.no_grad():
             output = functional_call(self.net, state.params, (rollout.observations,))
@@ -115,7 +115,6 @@ class MetaValue:
         ) -> tuple[Tensor, RuleState]:
             output = functional_call(self.net, params, (rollout.observations,))
             values, moments = self._estimate(output.detach(), state, rollout, logits, across)
-            assert values.normalized_td is not None
             # The head's own scale takes the normalised error as it is.
             head = output[:-1]
             target = head.detach().squeeze(-1) + values.normalized_td
@@ -138,7 +137,7 @@ class MetaValue:
         rollout: Rollout,
         logits: Tensor,
         across: MeanFn,
-    ) -> tuple[Values, RuleState]:
+    ) -> tuple[StateValues, RuleState]:
         value = ValueHead(num_bins=None).value(output)
         if not self.aligned:
             rollout = delay_rewards(rollout)

@@ -16,7 +16,7 @@ from discorl.errors import DiscorlError
 from discorl.meta.meta_value import MetaValue, MetaValueState
 from discorl.meta.objective import ObjectiveWeights, target_regulariser
 from discorl.ops.moments import MeanFn
-from discorl.types import AgentState, Predictions, Rollout, Targets
+from discorl.types import AgentState, DiscoTargets, Predictions, Rollout, Targets
 
 MemoryMode = Literal["plain", "recompute", "mixed"]
 
@@ -117,7 +117,7 @@ class Window:
     def regulariser(self, targets: Targets, rollout: Rollout) -> Tensor:
         """What the targets of an update on ``rollout`` add to the meta-loss. [] or [P]"""
 
-        def regulariser_one(targets: Targets, rollout: Rollout) -> Tensor:
+        def regulariser_one(targets: DiscoTargets, rollout: Rollout) -> Tensor:
             learnt_from = without_burn_in(rollout, self.agent.burn_in)
             return target_regulariser(targets, self.weights, learnt_from.is_dead)
 

@@ -20,8 +20,10 @@ from discorl.types import (
     Reader,
     Rollout,
     RuleState,
+    StateValues,
     Targets,
     Unroll,
+    ValuePredictions,
 )
 
 
@@ -84,28 +86,25 @@ class ActorCritic(ActorCriticSettings):
         rule_params: Params,
         state: RuleState,
         agent_params: Params,
-        unroll: Unroll,
-        target: Unroll | None,
+        unroll: Unroll[ValuePredictions],
+        target: None,
         rollout: Rollout,
         across: MeanFn,
-    ) -> tuple[Targets, RuleState]:
+    ) -> tuple[Targets[StateValues], RuleState]:
         del rule_params, agent_params, target
-        logits, v = unroll.predictions.logits, unroll.predictions.v
-        assert v is not None
-        values, state = estimate_values(
-            self.value_head.value(v.detach()), logits, rollout, state, self.returns, across
-        )
-        return Targets(values=values), state
+        value = self.value_head.value(unroll.predictions.v.detach())
+        logits = unroll.predictions.logits
+        values, state = estimate_values(value, logits, rollout, state, self.returns, across)
+        return Targets(values), state
 
     def loss(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: ValuePredictions, targets: Targets[StateValues], rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        logits, v, values = predictions.logits[:-1], predictions.v, targets.values
-        assert v is not None and values.normalized_td is not None
+        logits, values = predictions.logits[:-1], targets.values
         td = values.normalized_td if self.normalize_td else values.td
         advantage = values.normalized_advantage if self.normalize_advantage else values.advantage
         policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
-        value_loss = self.value_head.loss(v[:-1], values.value[:-1] + td)
+        value_loss = self.value_head.loss(predictions.v[:-1], values.value[:-1] + td)
         entropies = entropy(logits)
         total = (
             self.policy_cost * policy_loss

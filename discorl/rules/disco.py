@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -20,15 +20,15 @@ from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
     AgentOutput,
+    DiscoPredictions,
+    DiscoTargets,
     Heads,
     LSTMState,
     Params,
-    Predictions,
     Reader,
+    ReadUnroll,
     Rollout,
     RuleState,
-    Targets,
-    Unroll,
 )
 
 
@@ -105,13 +105,12 @@ class DiscoRule:
         rule_params: Params,
         state: RuleState,
         agent_params: Params,
-        unroll: Unroll,
-        target: Unroll | None,
+        unroll: ReadUnroll,
+        target: ReadUnroll,
         rollout: Rollout,
         across: MeanFn,
-    ) -> tuple[Targets, RuleState]:
+    ) -> tuple[DiscoTargets, RuleState]:
         assert state.target_params is not None and state.lifetime_rnn is not None
-        assert unroll.reading is not None and target is not None and target.reading is not None
         online, of_target, logits = unroll.reading, target.reading, unroll.predictions.logits
         target_logits = target.predictions.logits
 
@@ -133,7 +132,7 @@ class DiscoRule:
                 across,
             ),
         )
-        targets = Targets(
+        targets = DiscoTargets(
             values=values,
             pi=out.pi,
             y=out.y,
@@ -141,24 +140,14 @@ class DiscoRule:
             lifetime_input=out.lifetime_input,
             target_logits=target_logits,
         )
-        new_state = RuleState(
-            advantage_moments=state.advantage_moments,
-            td_moments=state.td_moments,
-            lifetime_rnn=out.lifetime_rnn,
-            # Follows the parameters from before this update.
-            target_params=tree.lerp(state.target_params, agent_params, self.settings.target_rate),
-        )
-        return targets, new_state
+        # The target follows the parameters from before this update.
+        target_params = tree.lerp(state.target_params, agent_params, self.settings.target_rate)
+        return targets, replace(state, lifetime_rnn=out.lifetime_rnn, target_params=target_params)
 
     def loss(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: DiscoPredictions, targets: DiscoTargets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
         p, c = predictions, self.settings
-        assert p.y is not None and p.z_a is not None
-        assert p.q_a is not None and p.aux_pi_a is not None
-        assert targets.pi is not None and targets.y is not None and targets.z is not None
-        assert targets.values.q_target is not None
-
         pi_loss = kl_loss(targets.pi, p.logits[:-1])
         y_loss = kl_loss(targets.y, p.y)
         z_loss = kl_loss(targets.z, p.z_a)
@@ -178,14 +167,9 @@ class DiscoRule:
         return (pi * self.value_head.value(output.q.detach())).sum(-1)
 
     def diagnostics(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: DiscoPredictions, targets: DiscoTargets, rollout: Rollout
     ) -> dict[str, Tensor]:
         p, v = predictions, targets.values
-        assert p.y is not None and p.z_a is not None and p.aux_pi_a is not None
-        assert targets.pi is not None and targets.y is not None and targets.z is not None
-        assert v.q_target is not None and v.q_value is not None
-        assert v.q_td is not None and v.normalized_q_td is not None
-        assert targets.target_logits is not None
         means = {
             "logits": p.logits[:-1],
             "entropy": entropy(p.logits[:-1]),

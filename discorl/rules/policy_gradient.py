@@ -65,7 +65,7 @@ class PolicyGradient(PolicyGradientSettings):
         state: RuleState,
         agent_params: Params,
         unroll: Unroll,
-        target: Unroll | None,
+        target: None,
         rollout: Rollout,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
@@ -78,7 +78,7 @@ class PolicyGradient(PolicyGradientSettings):
             self.returns,
             across,
         )
-        return Targets(values=values), state
+        return Targets(values), state
 
     def loss(
         self, predictions: Predictions, targets: Targets, rollout: Rollout

@@ -13,7 +13,7 @@ from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn
 from discorl.ops.softmax import mlp, softmax_linear
-from discorl.types import Layers, Rollout, RuleState, Values
+from discorl.types import ActionValues, Layers, Rollout, RuleState, StateValues
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ def estimate_values(
     state: RuleState,
     settings: ReturnSettings,
     across: MeanFn,
-) -> tuple[Values, RuleState]:
+) -> tuple[StateValues, RuleState]:
     """V-trace from state values [T, B]. Everything is a constant for gradients."""
     value, rho, discounts = _prepare(value, logits, rollout, settings)
     target, advantage = returns.vtrace(value, rollout.rewards[1:], discounts, rho, settings.lambda_)
     td = target - value[:-1]
     state = _updated(state, advantage, td, rollout, settings, across)
-    values = Values(
+    values = StateValues(
         value=value,
         target_value=value,
         rho=rho,
@@ -123,7 +123,7 @@ def estimate_action_values(
     state: RuleState,
     settings: ReturnSettings,
     across: MeanFn,
-) -> tuple[Values, RuleState]:
+) -> tuple[ActionValues, RuleState]:
     """Retrace from action values [T, B, A] of the online and the target network.
 
     V averages both under the online policy. Everything is a constant for gradients.
@@ -148,7 +148,7 @@ def estimate_action_values(
     q_td = q_target - categorical.select_action(q_value[:-1], actions)
     qv_advantage = target_q_value - target_value.unsqueeze(-1)
     state = _updated(state, advantage, q_td, rollout, settings, across)
-    values = Values(
+    values = ActionValues(
         value=value,
         target_value=target_value,
         rho=rho,

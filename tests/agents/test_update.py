@@ -199,11 +199,9 @@ def naive_predictions(agent: Agent, params: Params, rollout: Rollout, like: Pred
         for name in ("z", "q", "aux_pi")
         if name in out
     }
-    full = Predictions(**out, **taken)
-    lengths = {f.name: getattr(like, f.name) for f in dataclasses.fields(like)}
-    return replace(
-        full, **{k: getattr(full, k)[: len(x)] for k, x in lengths.items() if x is not None}
-    )
+    full = out | taken
+    lengths = {f.name: len(getattr(like, f.name)) for f in dataclasses.fields(like)}
+    return type(like)(**{name: full[name][:length] for name, length in lengths.items()})
 
 
 @pytest.mark.parametrize("differentiable", [False, True])
