@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from discorl import __version__, tree
-from discorl.discovery.build import make_group, meta_optimiser, starting_rule
+from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
 from discorl.discovery.stats import PopulationStats, metric_names
@@ -94,7 +94,7 @@ class Discovering:
                 "whole groups; start fewer, or split --tasks into more groups"
             )
         self.rule, params = starting_rule(config)
-        self.optimiser = meta_optimiser(config)
+        self.optimiser = config.meta_optimiser
         self.owned = ranks.deal(len(config.groups))
         mine, tried = self.owned[ranks.rank], ranks.deal(len(config.held_out))[ranks.rank]
         self.groups = [self._group(config.groups[i]) for i in mine]

@@ -21,7 +21,8 @@ from discorl.meta.imitation import imitation_gradient
 from discorl.meta.meta_value import MetaValueState
 from discorl.meta.population_replay import PopulationReplay, empty_replay, sample_replay, store
 from discorl.meta.sliding_window import KeptUpdate, disowned, nobodys_updates
-from discorl.meta.unroll import MemoryMode, MetaGradient, Window, meta_gradient
+from discorl.meta.unroll import MetaGradient, meta_gradient
+from discorl.meta.window import Window, WindowSettings
 from discorl.types import AgentState, Params, Rollout, TimeStep
 
 FOR_EVER = 2**62
@@ -51,35 +52,8 @@ class Group:
     window: Window
     env: TensorEnv
     num_agents: int
-    num_updates: int
-    """Updates of the agents that the meta-gradient goes back through: the window."""
-    rollout_length: int
-    valid_length: int
+    settings: WindowSettings
     lifetimes: Lifetimes
-    valid_rollouts: int = 1
-    """Validation rollouts, one after the other, that each copy of the task makes."""
-    acts_ahead: bool = False
-    """Collect all rollouts of a window before its first update, as the public notebook does; else
-    agents act anew before each update, and the updated ones make their own validation rollout."""
-    num_replayed: int = 0
-    """Replayed trajectories that join the fresh ones in each update."""
-    replay_capacity: int = 0
-    """Trajectories that each agent keeps."""
-    mode: MemoryMode = "plain"
-    offload: bool = False
-    """Keep the states of a window in the memory of the CPU."""
-    stride: int | None = None
-    """Updates between two steps of the rule, by which the window slides; None for a window."""
-
-    @property
-    def num_new(self) -> int:
-        """Updates that the agents make in a window; the rest they have made before."""
-        return self.num_updates if self.stride is None else self.stride
-
-    @property
-    def num_envs(self) -> int:
-        """Copies of the environment for each agent."""
-        return self.env.num_envs // self.num_agents
 
 
 @tree.register
@@ -127,7 +101,7 @@ class WindowResult:
 def init_group(group: Group, generator: torch.Generator) -> GroupState:
     """Newborn agents, each with a draw of the task."""
     settings = group.env.sample_settings(group.num_agents, generator)
-    env_state, timestep = group.env.reset(generator, _for_copies(settings, group.num_envs))
+    env_state, timestep = group.env.reset(generator, _for_copies(settings, group.settings.num_envs))
     agents, values = _newborn(group, group.num_agents, generator)
     device = group.env.device
     budget = group.lifetimes.draw(group.num_agents, generator).to(device)
@@ -144,12 +118,12 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
         running_return=torch.zeros(group.env.num_envs, device=device),
         replay=empty_replay(
             group.num_agents,
-            group.replay_capacity,
-            group.rollout_length,
+            group.settings.replay_capacity,
+            group.settings.rollout_length,
             timestep.observation,
             group.env.spec.num_actions,
         )
-        if group.replay_capacity
+        if group.settings.replay_capacity
         else None,
     )
     return replace(state, earlier=_nothing_earlier(group, state))
@@ -172,7 +146,7 @@ def live_window(
     if imitate:
         meta, earlier = imitation_gradient(*args), disowned(state.earlier)
     else:
-        meta = meta_gradient(*args, group.mode, group.offload, state.earlier)
+        meta = meta_gradient(*args, group.settings.memory, group.settings.offload, state.earlier)
         everyone = torch.ones_like(state.age, dtype=torch.bool)
         earlier = tuple(x if x.own is not None else replace(x, own=everyone) for x in meta.kept)
         meta = replace(meta, kept=())
@@ -180,7 +154,7 @@ def live_window(
         source.state,
         agents=meta.state,
         values=meta.value_state,
-        age=state.age + group.num_new,
+        age=state.age + group.settings.num_new,
         earlier=earlier,
     )
     due = (state.age >= state.budget) | ~_finite(state.agents) | ~_finite(state.values)
@@ -192,7 +166,7 @@ def act(
     group: Group, params: Params, state: GroupState, num_steps: int, generator: torch.Generator
 ) -> tuple[Rollout, GroupState, Episodes]:
     """Every agent acts for ``num_steps`` in its copies of the task. Leaves [P, T, E, ...]"""
-    env, shape = group.env, (group.num_agents, group.num_envs)
+    env, shape = group.env, (group.num_agents, group.settings.num_envs)
     policy = tree.vmap(
         lambda params, seen: functional_call(
             group.window.agent.net, params, (seen,), {"method": "policy"}
@@ -235,8 +209,8 @@ def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Genera
         return state
     agents, values = _newborn(group, len(index), generator)
     drawn = group.env.sample_settings(group.num_agents, generator)
-    env_state, timestep = group.env.reset(generator, _for_copies(drawn, group.num_envs))
-    copies = due.repeat_interleave(group.num_envs)
+    env_state, timestep = group.env.reset(generator, _for_copies(drawn, group.settings.num_envs))
+    copies = due.repeat_interleave(group.settings.num_envs)
 
     def put(old: Any, new: Any) -> Any:
         return tree.map(lambda x, y: x.index_copy(0, index, y), old, new)
@@ -267,37 +241,41 @@ class Acting:
     """A window's rollouts, made by the agents as the window asks for them."""
 
     def __init__(self, group: Group, state: GroupState, generator: torch.Generator) -> None:
-        self.num_updates = group.num_new
+        settings = group.settings
+        self.num_updates = settings.num_new
         self.state = state
         zeros = torch.zeros(group.num_agents, device=group.env.device)
         self.episodes = Episodes(zeros, zeros, zeros)
         self._group = group
         self._generator = generator
         self._ahead: list[Rollout] = []
-        if group.acts_ahead:
+        if settings.acts_ahead:
             self._ahead = [
-                self._act(state.agents, group.rollout_length) for _ in range(group.num_new)
+                self._act(state.agents, settings.rollout_length) for _ in range(settings.num_new)
             ]
             self._ahead.append(self._act_to_judge(state.agents))
 
     def training(self, update: int, state: AgentState) -> Rollout:
-        group = self._group
-        fresh = self._ahead[update] if group.acts_ahead else self._act(state, group.rollout_length)
+        settings = self._group.settings
+        if settings.acts_ahead:
+            fresh = self._ahead[update]
+        else:
+            fresh = self._act(state, settings.rollout_length)
         if self.state.replay is None:
             return fresh
         replay = store(self.state.replay, fresh)
         self.state = replace(self.state, replay=replay)
-        old = sample_replay(replay, group.num_replayed, self._generator)
+        old = sample_replay(replay, settings.num_replayed, self._generator)
         return tree.map(lambda x, y: torch.cat([x, y], 2), fresh, old)
 
     def validation(self, state: AgentState) -> Rollout:
-        if self._group.acts_ahead:
+        if self._group.settings.acts_ahead:
             return self._ahead[-1]
         return self._act_to_judge(state)
 
     def _act_to_judge(self, state: AgentState) -> Rollout:
-        group = self._group
-        parts = [self._act(state, group.valid_length) for _ in range(group.valid_rollouts)]
+        settings = self._group.settings
+        parts = [self._act(state, settings.valid_length) for _ in range(settings.valid_rollouts)]
         return parts[0] if len(parts) == 1 else tree.map(lambda *x: torch.cat(x, 2), *parts)
 
     def _act(self, state: AgentState, num_steps: int) -> Rollout:
@@ -309,11 +287,12 @@ class Acting:
 
 
 def _nothing_earlier(group: Group, state: GroupState) -> tuple[KeptUpdate, ...]:
-    num = group.num_updates - group.num_new
+    settings = group.settings
+    num = settings.num_updates - settings.num_new
     if not num:
         return ()
-    batch = group.num_envs + (group.num_replayed if group.replay_capacity else 0)
-    shape = (group.num_agents, group.rollout_length, batch)
+    batch = settings.num_envs + (settings.num_replayed if settings.replay_capacity else 0)
+    shape = (group.num_agents, settings.rollout_length, batch)
     args = (group.window.agent, state.agents, state.timestep, shape, group.env.spec.num_actions)
     return nobodys_updates(num, *args)
 

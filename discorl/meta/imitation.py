@@ -17,19 +17,18 @@ from discorl.meta.objective import target_mean
 from discorl.meta.unroll import MetaGradient, RolloutSource, Window
 from discorl.ops.categorical import kl_divergence
 from discorl.ops.step_means import live_mean
-from discorl.types import AgentState, Params, Rollout, Targets
+from discorl.types import AgentState, DiscoTargets, Params, Rollout
 
 STRENGTH = 2.0
 MAX_ADVANTAGE = 1.0
 
 
-def improved_policy(targets: Targets, rollout: Rollout) -> Tensor:
+def improved_policy(targets: DiscoTargets, rollout: Rollout) -> Tensor:
     """The target network's policy, moved by clipped advantages as in MPO and Muesli. [T-1, B, A]
 
     The advantage of the taken action is that of its return; of the others, that of their value.
     """
     values = targets.values
-    assert targets.target_logits is not None and values.normalized_qv_advantage is not None
     advantage = values.normalized_qv_advantage[:-1]
     taken = nn.functional.one_hot(rollout.actions[:-1], advantage.shape[-1]).bool()
     advantage = torch.where(taken, values.normalized_advantage.unsqueeze(-1), advantage)
@@ -37,9 +36,8 @@ def improved_policy(targets: Targets, rollout: Rollout) -> Tensor:
     return (targets.target_logits[:-1] + step).detach()
 
 
-def imitation_loss(targets: Targets, rollout: Rollout) -> Tensor:
+def imitation_loss(targets: DiscoTargets, rollout: Rollout) -> Tensor:
     """How far pi-hat is from the improved policy; the means of targets are kept near 0."""
-    assert targets.pi is not None
     distance = kl_divergence(improved_policy(targets, rollout), targets.pi)
     return live_mean(distance, rollout.is_dead) + 1e-3 * target_mean(targets, rollout.is_dead)
 

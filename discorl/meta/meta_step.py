@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from discorl import optim, tree
+from discorl.bounds import check_above_0
+from discorl.errors import DiscorlError
 from discorl.meta.group import Group, GroupState, WindowResult, init_group, live_window
 from discorl.optim import AdamState, global_norm
 from discorl.types import Params
@@ -19,16 +22,28 @@ SumFn = Callable[[Params], Params]
 
 @dataclass(frozen=True)
 class MetaOptimiser:
-    """How gradients of the rule become a step of it."""
+    """How gradients of the rule become steps of it."""
 
     learning_rate: float = 1e-3
-    max_abs_update: float = 1.0
-    """Clip each element of what Adam says; infinity for no clip."""
+    """Step size."""
     per_agent: bool = True
-    """A separate Adam for each agent's gradient, then the mean, as in the paper; else one Adam for
-    the mean gradient, as in the public notebook."""
+    """A separate Adam for each agent's gradient, then the mean; else one Adam for the mean."""
+    max_abs_update: float = 1.0
+    """Clip each element of what Adam says, before the learning rate; 0 for no clip."""
     max_norm: float = 1e3
-    """Gradients of an agent beyond this norm are left out."""
+    """Gradients of an agent beyond this norm are left out and counted."""
+
+    def __post_init__(self) -> None:
+        check_above_0("meta_optimiser: ", self, "learning_rate")
+        if not self.max_abs_update >= 0:
+            raise DiscorlError("meta_optimiser: max_abs_update must be above 0, or 0 for no clip")
+        if not self.max_norm > 0:
+            raise DiscorlError(f"meta_optimiser: max_norm must be above 0, not {self.max_norm}")
+
+    @property
+    def limit(self) -> float:
+        """Where the clip is; infinity if there is none."""
+        return self.max_abs_update or math.inf
 
 
 @tree.register
@@ -77,7 +92,7 @@ def meta_step(
     imitate: bool = False,
 ) -> tuple[Discovery, StepInfo]:
     """Every group lives a window; then the rule takes a step, the same in every process."""
-    params = discovery.rule_params
+    params, limit = discovery.rule_params, optimiser.limit
     results, states, adam = [], [], list(discovery.adam)
     sums = {k: torch.zeros_like(p) for k, p in params.items()}
     zero = torch.zeros((), device=next(iter(params.values())).device)
@@ -91,7 +106,6 @@ def meta_step(
         if optimiser.per_agent:
             scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam[i], {})
             adam[i] = tree.map(lambda new, old, sound=sound: _only(sound, new, old), moved, adam[i])
-            limit = optimiser.max_abs_update
             gradient = {k: _only(sound, g.clamp(-limit, limit)) for k, g in scaled.items()}
         sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
         used, norms = used + sound.sum(), norms + _only(sound, norm).sum()
@@ -105,7 +119,7 @@ def meta_step(
     step: Params = {k: s / max(num_used, 1.0) for k, s in reduced.items()}
     if not optimiser.per_agent and num_used:
         step, adam[0] = optim.scale_by_adam().update(step, adam[0], params)
-        step, _ = optim.clip(optimiser.max_abs_update).update(step, (), params)
+        step, _ = optim.clip(limit).update(step, (), params)
     rate = optimiser.learning_rate
     new_params = {k: p - rate * step[k] for k, p in params.items()}
     info = StepInfo(

@@ -20,7 +20,8 @@ def run_trial(
 
     Before an agent's first episode ends this is NaN; where none ended, it repeats the last.
     """
-    group = replace(group, acts_ahead=False, stride=None)
+    settings = replace(group.settings, acts_ahead=False, stride=None)
+    group = replace(group, settings=settings)
     state = init_group(group, generator)
     source = Acting(group, state, generator)
     for_each = {k: p.expand(group.num_agents, *p.shape) for k, p in rule_params.items()}

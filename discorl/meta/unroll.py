@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from discorl.meta.backward import check_mixed, mixed, recompute, state_with_grad
 from discorl.meta.meta_value import MetaValueState
 from discorl.meta.objective import Validation, validation_loss
 from discorl.meta.sliding_window import KeptUpdate, KeptUpdates, only_own
-from discorl.meta.window import GivenRollouts, RolloutSource, Window
+from discorl.meta.window import GivenRollouts, MemoryMode, RolloutSource, Window
 from discorl.types import AgentState, Params, Rollout, Values
 
 __all__ = [
@@ -38,8 +37,6 @@ __all__ = [
     "Window",
     "meta_gradient",
 ]
-
-MemoryMode = Literal["plain", "recompute", "mixed"]
 
 
 @dataclass(frozen=True)
