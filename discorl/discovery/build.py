@@ -13,10 +13,10 @@ from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.envs.base import TensorEnv
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
-from discorl.meta.group import Group, Lifetimes
 from discorl.meta.meta_step import MetaOptimiser
 from discorl.meta.meta_value import MetaValue, ValueNet
-from discorl.meta.unroll import Window
+from discorl.meta.population import Group, Lifetimes
+from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.nets.torsos import MLPTorso
 from discorl.rules.base import UpdateRule
@@ -68,24 +68,8 @@ def make_group(
         config.rule.mask_episode_starts,
     )
     window = Window(agent, _meta_value(config, env.spec), config.objective, each=tree.vmap)
-    w = config.window
-    return Group(
-        name=group.task,
-        window=window,
-        env=env,
-        num_agents=group.num_agents,
-        num_updates=w.num_updates,
-        rollout_length=w.rollout_length,
-        valid_length=w.valid_length,
-        valid_rollouts=w.valid_rollouts,
-        lifetimes=Lifetimes(config.lifetimes),
-        acts_ahead=w.acts_ahead,
-        num_replayed=w.num_replayed,
-        replay_capacity=w.replay_capacity,
-        mode=w.memory,
-        offload=w.offload,
-        stride=w.stride,
-    )
+    lifetimes = Lifetimes(config.lifetimes)
+    return Group(group.task, window, env, group.num_agents, config.window, lifetimes)
 
 
 def meta_optimiser(config: DiscoverConfig) -> MetaOptimiser:

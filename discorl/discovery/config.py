@@ -9,7 +9,7 @@ from typing import Literal
 
 from discorl.errors import DiscorlError
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import MemoryMode
+from discorl.meta.window import WindowSettings
 from discorl.training.config import NetConfig
 
 WARM_START = 150
@@ -72,57 +72,6 @@ class RuleConfig:
             raise DiscorlError("rule: every size must be at least 1, and num_bins at least 2")
         _check_above_0("rule: ", self, "max_abs_value")
         _check_shares("rule: ", self, "discount", "lambda_")
-
-
-@dataclass(frozen=True)
-class WindowConfig:
-    """What an agent does between two steps of the rule."""
-
-    num_updates: int = 20
-    """Updates that the meta-gradient goes back through."""
-    stride: int | None = None
-    """Updates between two steps of the rule. Fewer than num_updates: the window slides, and the
-    gradient goes back through updates of earlier meta-steps, too. None: num_updates, no overlap."""
-    num_envs: int = 32
-    """Copies of its task that each agent acts in: fresh trajectories for each update."""
-    rollout_length: int = 29
-    """Time steps of a trajectory."""
-    valid_length: int = 29
-    """Time steps of the trajectories that judge the updated agent."""
-    valid_rollouts: int = 1
-    """Such trajectories that each copy makes, one after the other."""
-    acts_ahead: bool = False
-    """Collect all rollouts of a window before its first update, as the public notebook does."""
-    num_replayed: int = 0
-    """Replayed trajectories that join the fresh ones in each update."""
-    replay_capacity: int = 0
-    """Trajectories that each agent keeps for replay."""
-    memory: MemoryMode = "recompute"
-    """plain keeps the graph of all updates; recompute that of one at a time; mixed that of parts of
-    one, by forward-mode derivatives of the agents' gradient."""
-    offload: bool = False
-    """Keep the agents' states of a window in the memory of the CPU (recompute and mixed)."""
-
-    def __post_init__(self) -> None:
-        if min(self.num_updates, self.num_envs, self.valid_rollouts) < 1:
-            raise DiscorlError(
-                "window: num_updates, num_envs and valid_rollouts must be at least 1"
-            )
-        if self.stride is not None and not 1 <= self.stride <= self.num_updates:
-            raise DiscorlError("window: stride must be from 1 to num_updates")
-        if self.memory == "plain" and self.stride not in (None, self.num_updates):
-            raise DiscorlError(
-                "window: with memory plain there is nothing to slide over; use --window.memory "
-                "recompute or mixed, or no --window.stride"
-            )
-        if min(self.rollout_length, self.valid_length) < 2:
-            raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
-        if min(self.num_replayed, self.replay_capacity) < 0:
-            raise DiscorlError("window: num_replayed and replay_capacity must be 0 or more")
-        if self.num_replayed and self.replay_capacity < self.num_envs:
-            raise DiscorlError(
-                "window: num_replayed needs a replay_capacity of num_envs trajectories or more"
-            )
 
 
 @dataclass(frozen=True)
@@ -221,7 +170,7 @@ class DiscoverConfig:
 
     rule: RuleConfig = field(default_factory=RuleConfig)
     net: NetConfig = field(default_factory=NetConfig)
-    window: WindowConfig = field(default_factory=WindowConfig)
+    window: WindowSettings = field(default_factory=WindowSettings)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     meta_value: MetaValueConfig = field(default_factory=MetaValueConfig)
     meta_optimiser: MetaOptimiserConfig = field(default_factory=MetaOptimiserConfig)

@@ -9,10 +9,10 @@ from discorl.discovery.config import (
     MetaOptimiserConfig,
     MetaValueConfig,
     RuleConfig,
-    WindowConfig,
 )
 from discorl.errors import DiscorlError
 from discorl.meta.objective import ObjectiveWeights
+from discorl.meta.window import WindowSettings
 from discorl.training.config import NetConfig
 
 
@@ -24,7 +24,7 @@ def notebook() -> DiscoverConfig:
         steps=800,
         learning_rate=5e-4,
         net=NetConfig(torso=(512, 512), action_lstm=256, head_hidden=(256,)),
-        window=WindowConfig(
+        window=WindowSettings(
             num_updates=2,
             num_envs=32,
             rollout_length=16,
@@ -58,7 +58,7 @@ def suite() -> DiscoverConfig:
             mask_episode_starts=False,
             open_gate=True,
         ),
-        window=WindowConfig(
+        window=WindowSettings(
             num_updates=5,
             num_envs=16,
             rollout_length=16,
@@ -83,7 +83,7 @@ def paper() -> DiscoverConfig:
         steps=100_000,
         lifetimes=(7_000, 18_000, 36_000, 72_000),
         learning_rate=3e-4,
-        window=WindowConfig(
+        window=WindowSettings(
             num_updates=20,
             num_envs=8,
             rollout_length=29,

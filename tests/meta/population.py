@@ -8,15 +8,16 @@ from typing import Any
 import torch
 
 from discorl.discovery.build import make_group, starting_rule
-from discorl.discovery.config import DiscoverConfig, MetaValueConfig, RuleConfig, WindowConfig
-from discorl.meta.group import Group
+from discorl.discovery.config import DiscoverConfig, MetaValueConfig, RuleConfig
+from discorl.meta.population import Group
+from discorl.meta.window import WindowSettings
 from discorl.training.config import NetConfig
 from discorl.types import Params
 
 
 def tiny_config(**changes: Any) -> DiscoverConfig:
     """Seconds, not hours."""
-    window = WindowConfig(
+    window = WindowSettings(
         num_updates=2, num_envs=3, rollout_length=5, valid_length=6, memory="plain"
     )
     config = DiscoverConfig(

@@ -8,8 +8,7 @@ import torch
 
 from discorl import optim, tree
 from discorl.meta import meta_step as module
-from discorl.meta.group import live_window
-from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
+from discorl.meta.meta_step import MetaOptimiser, init_discovery, live_window, meta_step
 from tests.builders import assert_bit_equal, rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -29,7 +28,7 @@ def test_per_agent_adam_then_the_mean() -> None:
         groups, start.groups, generators, resume, strict=True
     ):
         generator.set_state(saved)
-        gradient = live_window(group, params, state, generator).meta.gradient
+        gradient = live_window(group, params, state, generator).gradient
         for i in range(group.num_agents):
             own = tree.index(gradient, i)
             steps.append(adam.update(own, adam.init(params), params)[0])
@@ -50,7 +49,7 @@ def test_one_adam_for_the_mean_gradient() -> None:
         groups, start.groups, generators, resume, strict=True
     ):
         generator.set_state(saved)
-        gradients.append(live_window(group, params, state, generator).meta.gradient)
+        gradients.append(live_window(group, params, state, generator).gradient)
     mean = {k: torch.cat([g[k] for g in gradients]).mean(0) for k in params}
     adam = optim.scale_by_adam()
     want, _ = adam.update(mean, adam.init(params), params)
@@ -66,11 +65,11 @@ def test_a_diverging_agent_is_left_out_and_counted(monkeypatch) -> None:
 
     def one_blows_up(*args):
         result = honest(*args)
-        spoilt = {k: g.clone() for k, g in result.meta.gradient.items()}
+        spoilt = {k: g.clone() for k, g in result.gradient.items()}
         for g in spoilt.values():
             g[1] = float("nan")
             g[2] = 1e30
-        return replace(result, meta=replace(result.meta, gradient=spoilt))
+        return replace(result, gradient=spoilt)
 
     monkeypatch.setattr(module, "live_window", one_blows_up)
     generator = rng(3)
