@@ -31,8 +31,9 @@ from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
-from discorl.meta.estimators import MetaGradient, meta_gradient
+from discorl.meta.estimators.base import MetaGradient
 from discorl.meta.life import GivenRollouts
+from discorl.meta.meta_gradient import meta_gradient
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import MemoryMode, Window

@@ -68,7 +68,7 @@ def test_a_meta_step(window: str) -> None:
         generators = [rng(1), rng(2)]
         start = init_discovery(groups, params, optimiser, generators)
         after, info = meta_step(groups, start, optimiser, generators)
-        return after, info.results[0].meta.gradient
+        return after, info.results[0].gradient
 
     assert_same_with_another_default(step)
 

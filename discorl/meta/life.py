@@ -7,8 +7,11 @@ the rule's gradient (``estimators/``) keep what they differentiate, a trial keep
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor
 
 from discorl import tree
 from discorl.meta.meta_value import MetaValueState
@@ -77,6 +80,28 @@ class Update(Generic[W]):
     learnt_from: Rollout  # the rollout without its burn-in
     info: UpdateInfo
     world: W  # after the rollout
+
+
+@tree.register
+@dataclass(frozen=True)
+class KeptUpdate:
+    """What is kept of an update until the meta-gradient goes back through it."""
+
+    rule_params: Params  # with which it was made
+    state: AgentState  # before it
+    rollout: Rollout
+    own: Tensor  # [] or [P] bool, whether it belongs to the agents' present lives
+
+
+Earlier = tuple[KeptUpdate, ...]
+"""The last updates of agents, oldest first, that their next window goes back through."""
+
+
+def disowned(earlier: Earlier, due: Tensor | None = None) -> Earlier:
+    """Updates that are no longer those of the agents that are due; of all if that is None."""
+    return tuple(
+        replace(x, own=torch.zeros_like(x.own) if due is None else x.own & ~due) for x in earlier
+    )
 
 
 def live(

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from discorl import optim, tree
-from discorl.meta.choose import choose
-from discorl.meta.estimators import MODES, Estimator, imitation
+from discorl.meta.estimators.base import Estimator
+from discorl.meta.estimators.imitation import imitation
 from discorl.meta.life import Life
+from discorl.meta.meta_gradient import MODES
 from discorl.meta.population import Group, GroupState, init_group, reborn
 from discorl.meta.population_acting import Episodes, PopulationRollouts
 from discorl.optim import AdamState, global_norm
@@ -126,14 +127,14 @@ def meta_step(
         result = live_window(group, params, discovery.groups[i], generator, imitate)
         norm = global_norm(result.gradient, batch_dims=1)
         sound = norm.isfinite() & (norm <= optimiser.max_norm)
-        gradient = choose(sound, result.gradient)
+        gradient = tree.where(sound, result.gradient)
         if optimiser.per_agent:
             scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam[i], {})
-            adam[i] = choose(sound, moved, adam[i])
+            adam[i] = tree.where(sound, moved, adam[i])
             limit = optimiser.max_abs_update
-            gradient = choose(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
+            gradient = tree.where(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
         sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
-        used, norms = used + sound.sum(), norms + choose(sound, norm).sum()
+        used, norms = used + sound.sum(), norms + tree.where(sound, norm).sum()
         num_agents += group.num_agents
         results.append(result)
         states.append(result.state)

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.envs.base import TensorEnv
-from discorl.meta.choose import choose
+from discorl.meta.life import Earlier, KeptUpdate, disowned
 from discorl.meta.meta_value import MetaValueState
 from discorl.meta.population_replay import PopulationReplay, empty_replay, zero_rollouts
-from discorl.meta.sliding_window import Earlier, KeptUpdate, disowned
 from discorl.meta.window import Window, WindowSettings
 from discorl.types import AgentState, Params, TimeStep
 
@@ -106,7 +105,7 @@ def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Genera
         lambda old, new: old.index_copy(0, index, new), (state.agents, state.values), newborn
     )
     copies = due.repeat_interleave(group.settings.num_envs)
-    env_state, timestep = choose(copies, tasks, (state.env_state, state.timestep))
+    env_state, timestep = tree.where(copies, tasks, (state.env_state, state.timestep))
     replay = state.replay
     if replay is not None:
         replay = replace(replay, size=torch.where(due, 0, replay.size))

@@ -35,7 +35,7 @@ class Acting:
 
 @dataclass(frozen=True)
 class PopulationRollouts:
-    """The rollouts of a group's window, made by its agents: a ``RolloutSource[Acting]``."""
+    """The rollouts of a group's window, made by its agents: a ``Source[Acting]``."""
 
     group: Group
     generator: torch.Generator
@@ -58,10 +58,11 @@ class PopulationRollouts:
     def collect(self, world: Acting, agents: AgentState) -> tuple[Rollout, Acting]:
         """A fresh rollout, joined by replayed trajectories."""
         settings = self.group.settings
-        if world.ahead:
-            fresh, acting = _next_ahead(world)
-        else:
-            (fresh,), acting = self._act(world, agents, settings.rollout_length)
+        rollouts, acting = world.ahead, world
+        if not rollouts:
+            rollouts, acting = self._act(world, agents, settings.rollout_length)
+        fresh, *ahead = rollouts
+        acting = replace(acting, ahead=tuple(ahead))
         if acting.state.replay is None:
             return fresh, acting
         replay = store(acting.state.replay, fresh)
@@ -70,7 +71,9 @@ class PopulationRollouts:
 
     def collect_validation(self, world: Acting, agents: AgentState) -> tuple[Rollout, Acting]:
         """Fresh rollouts of each copy, one after the other."""
-        return _next_ahead(world) if world.ahead else self._act_to_judge(world, agents)
+        if world.ahead:
+            return world.ahead[0], world
+        return self._act_to_judge(world, agents)
 
     def _act_to_judge(self, acting: Acting, agents: AgentState) -> tuple[Rollout, Acting]:
         settings = self.group.settings
@@ -105,22 +108,16 @@ def act(
         uniform = torch.rand(noise_shape, generator=generator, device=now.reward.device)
         gumbel = -torch.log(-torch.log(uniform.clamp_(min=1e-20)))
         for t in range(num_steps):
-            seen, reward, discount = (
-                x.unflatten(0, shape) for x in (now.observation, now.reward, now.discount)
-            )
-            logits = policy(params, seen)
+            seen = tree.map(lambda x: x.unflatten(0, shape), now)
+            logits = policy(params, seen.observation)
             actions = (logits + gumbel[t]).argmax(-1)
-            steps.append(Rollout(seen, actions, reward, discount, logits))
+            steps.append(Rollout(seen.observation, actions, seen.reward, seen.discount, logits))
             env_state, now = env.step(env_state, actions.flatten(), generator)
     rollout = tree.stack(steps)  # leaves [T, P, E, ...]
     running, episodes = _count_episodes(group, state.running_return, rollout)
     rollout = tree.map(lambda x: x.transpose(0, 1), rollout)
     state = replace(state, env_state=env_state, timestep=now, running_return=running)
     return rollout, state, episodes
-
-
-def _next_ahead(acting: Acting) -> tuple[Rollout, Acting]:
-    return acting.ahead[0], replace(acting, ahead=acting.ahead[1:])
 
 
 def _joined(rollouts: list[Rollout]) -> Rollout:

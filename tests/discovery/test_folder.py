@@ -134,3 +134,12 @@ def test_the_command_line_changes_what_it_is_told_to(tmp_path: Path) -> None:
     assert settings_in(folder) == begun
     assert main(["discover", "--resume", str(folder), "--steps", "2", "--progress", "lines"]) == 0
     assert settings_in(folder) == begun | {"steps": 2, "progress": "lines"}
+
+
+def test_settings_that_there_were_once_do_not_keep_a_run_from_resuming(tmp_path: Path) -> None:
+    discover(tiny_config(steps=1, out=tmp_path))
+    settings = settings_in(tmp_path)
+    settings["window"]["offload"] = False
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert not resume_discovery(tmp_path, steps=2).interrupted
+    assert settings_in(tmp_path)["steps"] == 2

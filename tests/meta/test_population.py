@@ -53,8 +53,7 @@ def test_validation_rollouts_of_a_copy_follow_each_other(acts_ahead: bool) -> No
     acting = source.begin(state)
     for _ in range(2):
         _, acting = source.collect(acting, state.agents)
-    judged_on, acting = source.collect_validation(acting, state.agents)
-    assert acting.ahead == ()
+    judged_on, _ = source.collect_validation(acting, state.agents)
     assert judged_on.observations.shape == (2, 6, 2 * 3, 4, 4)
     rollouts = [act(group, state.agents.params, state, 5, generator := rng(1))]
     for length in (5, 6, 6):

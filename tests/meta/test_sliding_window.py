@@ -10,11 +10,10 @@ import torch
 
 from discorl import tree
 from discorl.errors import DiscorlError
-from discorl.meta.estimators import meta_gradient
-from discorl.meta.life import GivenRollouts
+from discorl.meta.life import GivenRollouts, KeptUpdate
+from discorl.meta.meta_gradient import meta_gradient
 from discorl.meta.meta_step import live_window
 from discorl.meta.population import init_group
-from discorl.meta.sliding_window import KeptUpdate
 from discorl.meta.window import MemoryMode
 from tests.builders import assert_bit_equal, clone, double, rng
 from tests.golden_replay import through

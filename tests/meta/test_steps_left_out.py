@@ -12,7 +12,7 @@ from discorl import tree
 from discorl.agents.agent import adam_clip
 from discorl.agents.memory import warm_up
 from discorl.errors import DiscorlError
-from discorl.meta.estimators import imitation
+from discorl.meta.estimators.imitation import imitation
 from discorl.meta.life import GivenRollouts, Life
 from discorl.meta.meta_value import MetaValue, ValueNet, delay_rewards
 from discorl.meta.objective import ObjectiveWeights

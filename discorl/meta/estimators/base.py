@@ -7,8 +7,7 @@ from typing import Generic, Protocol
 
 from torch import Tensor
 
-from discorl.meta.life import Life, Source, W
-from discorl.meta.sliding_window import Earlier
+from discorl.meta.life import Earlier, Life, Source, W
 from discorl.meta.window import Window
 from discorl.types import Params, Values
 

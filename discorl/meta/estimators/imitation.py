@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from discorl.meta.estimators.base import Estimate
 from discorl.meta.estimators.derivatives import vjp, with_grad
-from discorl.meta.life import Life, Source, Update, W, live
+from discorl.meta.life import Earlier, Life, Source, Update, W, disowned, live
 from discorl.meta.objective import target_mean
-from discorl.meta.sliding_window import Earlier, disowned
 from discorl.meta.window import Window
 from discorl.ops.categorical import kl_divergence
 from discorl.ops.step_means import live_mean

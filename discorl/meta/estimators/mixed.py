@@ -26,8 +26,7 @@ from discorl.errors import DiscorlError
 from discorl.meta.estimators.base import MetaGradient
 from discorl.meta.estimators.derivatives import state_with_grad, vjp, with_grad
 from discorl.meta.estimators.one_at_a_time import one_at_a_time
-from discorl.meta.life import Life, Source, W
-from discorl.meta.sliding_window import Earlier, KeptUpdate
+from discorl.meta.life import Earlier, KeptUpdate, Life, Source, W
 from discorl.meta.window import Window
 from discorl.types import AgentState, Params, Predictions, Rollout, Targets
 

@@ -8,11 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from discorl.meta.choose import choose
+from discorl import tree
 from discorl.meta.estimators.base import MetaGradient
 from discorl.meta.estimators.derivatives import state_with_grad, vjp
-from discorl.meta.life import Life, Source, Update, W, live
-from discorl.meta.sliding_window import Earlier, KeptUpdate
+from discorl.meta.life import Earlier, KeptUpdate, Life, Source, Update, W, live
 from discorl.meta.window import Window
 from discorl.types import AgentState, Params
 
@@ -71,7 +70,7 @@ def one_at_a_time(
             break  # nor are those before it
         of_rule, cotangents = backward(window, update, cotangents, weight)
         if not update.own.all():
-            of_rule, cotangents = choose(update.own, (of_rule, cotangents))
+            of_rule, cotangents = tree.where(update.own, (of_rule, cotangents))
         gradient = {k: g + of_rule[k] for k, g in gradient.items()}
 
     regulariser = regulariser.detach() + torch.stack(regularisers).mean(0)

@@ -9,8 +9,7 @@ from discorl import tree
 from discorl.errors import DiscorlError
 from discorl.meta.estimators.base import MetaGradient
 from discorl.meta.estimators.derivatives import vjp, with_grad
-from discorl.meta.life import Life, Source, Update, W, live
-from discorl.meta.sliding_window import Earlier
+from discorl.meta.life import Earlier, Life, Source, Update, W, live
 from discorl.meta.window import Window
 from discorl.types import Params
 

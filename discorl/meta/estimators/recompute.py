@@ -10,8 +10,7 @@ from torch import Tensor
 from discorl.meta.estimators.base import MetaGradient
 from discorl.meta.estimators.derivatives import state_with_grad, vjp, with_grad
 from discorl.meta.estimators.one_at_a_time import one_at_a_time
-from discorl.meta.life import Life, Source, W
-from discorl.meta.sliding_window import Earlier, KeptUpdate
+from discorl.meta.life import Earlier, KeptUpdate, Life, Source, W
 from discorl.meta.window import Window
 from discorl.types import AgentState, Params
 
