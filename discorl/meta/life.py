@@ -123,7 +123,8 @@ def live(
     # A function of its own, so that nothing of an update lives on but what is kept.
     def once(life: Life[W], kept: K) -> tuple[Life[W], K]:
         rollout, world = source.collect(life.world, tree.detach(life.agents))
-        agents, info = window.update(rule_params, life.agents, rollout, graph != "none")
+        follow = graph != "none"
+        agents, info = window.update(rule_params, life.agents, rollout, differentiable=follow)
         learnt_from, values = window.learnt_from(rollout), life.values
         if judged:
             logits, many = info.predictions.logits.detach(), (window.across, window.each)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from torch import Tensor
@@ -12,13 +14,8 @@ from discorl.agents.agent import Agent
 from discorl.agents.memory import memory_args, warm_up, without_burn_in
 from discorl.agents.update import Each, one_agent, update_agent
 from discorl.errors import DiscorlError
+from discorl.meta import objective
 from discorl.meta.meta_value import MetaValue, MetaValueState
-from discorl.meta.objective import (
-    ObjectiveWeights,
-    Validation,
-    target_regulariser,
-    validation_loss,
-)
 from discorl.ops.moments import MeanFn
 from discorl.types import AgentState, Params, Rollout, Targets, UpdateInfo, Values
 
@@ -90,23 +87,14 @@ class Window:
 
     agent: Agent
     meta_value: MetaValue
-    weights: ObjectiveWeights
+    weights: objective.ObjectiveWeights
     across: MeanFn = lambda x: x
     each: Each = one_agent
 
-    def update(
-        self, rule_params: Params, agents: AgentState, rollout: Rollout, differentiable: bool
-    ) -> tuple[AgentState, UpdateInfo]:
+    @property
+    def update(self) -> Callable[..., tuple[AgentState, UpdateInfo]]:
         """``update_agent`` for the agents of this window."""
-        return update_agent(
-            self.agent,
-            rule_params,
-            agents,
-            rollout,
-            differentiable=differentiable,
-            across=self.across,
-            each=self.each,
-        )
+        return partial(update_agent, self.agent, across=self.across, each=self.each)
 
     def learnt_from(self, rollout: Rollout) -> Rollout:
         """The time steps that the agents learn from."""
@@ -116,7 +104,7 @@ class Window:
         """What the targets of an update add to the meta-loss. [] or [P]"""
 
         def regulariser_one(targets: Targets, learnt_from: Rollout) -> Tensor:
-            return target_regulariser(targets, self.weights, learnt_from.is_dead)
+            return objective.target_regulariser(targets, self.weights, learnt_from.is_dead)
 
         return self.each(regulariser_one)(targets, learnt_from)
 
@@ -131,10 +119,13 @@ class Window:
             rollout = warm_up(self.agent.net, params, rollout, self.agent.burn_in)
             args = (rollout.observations, rollout.actions)
             options = {"method": "validate", **memory_args(self.agent.net, rollout)}
-            validation = Validation(*functional_call(self.agent.net, params, args, options))
+            validation = objective.Validation(
+                *functional_call(self.agent.net, params, args, options)
+            )
             logits = validation.logits.detach()
             judged, _ = self.meta_value.estimate(values, rollout, logits, self.across)
             advantage = judged.normalized_advantage
-            return *validation_loss(validation, rollout, advantage, self.weights), judged
+            losses = objective.validation_loss(validation, rollout, advantage, self.weights)
+            return *losses, judged
 
         return self.each(judge_one)(params, values, rollout)

@@ -50,7 +50,7 @@ def backward(
 ) -> tuple[Params, AgentState]:
     """Go back through the optimiser, then the agent's gradient, then the rule, one at a time."""
     agent, state = window.agent, kept.state
-    _, info = window.update(kept.rule_params, state, kept.rollout, differentiable=False)
+    _, info = window.update(kept.rule_params, state, kept.rollout)
     known, gradient = info.targets, with_grad(info.gradient)
     del info
 
