@@ -72,6 +72,19 @@ def to(tree: Tree, device: torch.device | str) -> Tree:
     return map(lambda x: x.to(device), tree)
 
 
+def where(mask: Tensor, new: Tree, otherwise: Tree | None = None) -> Tree:
+    """``new`` where the mask holds, elsewhere ``otherwise`` or 0, even in place of NaN.
+
+    ``mask`` has the leading dimensions of every tensor, such as [P] of [P, ...].
+    """
+
+    def one(x: Tensor, y: Tensor | None = None) -> Tensor:
+        wide = mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim()))
+        return torch.where(wide, x, torch.zeros_like(x) if y is None else y)
+
+    return map(one, new) if otherwise is None else map(one, new, otherwise)
+
+
 def lerp(old: Tree, new: Tree, weight: float) -> Tree:
     """``(1 - weight) * old + weight * new`` for every tensor."""
     return map(lambda a, b: torch.lerp(a, b, weight), old, new)

@@ -31,15 +31,12 @@ from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
+from discorl.meta.estimators.base import MetaGradient
+from discorl.meta.life import GivenRollouts
+from discorl.meta.meta_gradient import meta_gradient
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import (
-    GivenRollouts,
-    MemoryMode,
-    MetaGradient,
-    Window,
-    meta_gradient,
-)
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import categorical, moments, squash
@@ -719,11 +716,11 @@ def float32_noise(window: Window, inputs: tuple) -> tuple[Params, dict[str, floa
         return through(window, tree.map(change, inputs), "plain")
 
     exact = run(in_float64)
-    in_params = {k: torch.zeros(()) for k in exact.state.params}
+    in_params = {k: torch.zeros(()) for k in exact.life.agents.params}
     in_gradient: dict[str, float] = {}
     for other in jittered_runs(run):
-        for name, p in other.state.params.items():
-            distance = (p - exact.state.params[name]).abs().max()
+        for name, p in other.life.agents.params.items():
+            distance = (p - exact.life.agents.params[name]).abs().max()
             in_params[name] = torch.maximum(in_params[name], distance)
         for name, got in other.gradient.items():
             want = exact.gradient[name]
@@ -759,11 +756,11 @@ def check_meta_gradient(
     for name, want in group(arrays, "params_final").items():
         ours = agent_name(name).replace("second", "y")
         allowed = NOISE_MARGIN * float(noise_in_params[ours])
-        got = result.state.params[ours]
+        got = result.life.agents.params[ours]
         report.check(f"{mode}/params_final", got, want.T, tolerances.params, allowed)
     final = value_params(group(arrays, "value_params_final"))
     for name, want in final.items():
-        got = result.value_state.params[name]
+        got = result.life.values.params[name]
         report.check(f"{mode}/value_params_final", got, want.numpy(), tolerances.params)
 
     gradient = {k: torch.from_numpy(v) for k, v in params_to_arrays(result.gradient).items()}

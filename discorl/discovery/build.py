@@ -12,8 +12,8 @@ from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.envs.base import TensorEnv
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
-from discorl.meta.group import Group, Lifetimes
 from discorl.meta.meta_value import make_meta_value
+from discorl.meta.population import Group, Lifetimes
 from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules.base import UpdateRule

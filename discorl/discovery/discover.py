@@ -17,8 +17,8 @@ from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
 from discorl.discovery.stats import PopulationStats, metric_names
 from discorl.errors import DiscorlError
-from discorl.meta.group import Group
 from discorl.meta.meta_step import StepInfo, init_discovery, meta_step
+from discorl.meta.population import Group
 from discorl.meta.trial import run_trial
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import save_rule

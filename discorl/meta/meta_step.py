@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,12 @@ from torch import Tensor
 from discorl import optim, tree
 from discorl.bounds import check_above_0
 from discorl.errors import DiscorlError
-from discorl.meta.group import Group, GroupState, WindowResult, init_group, live_window
+from discorl.meta.estimators.base import Estimator
+from discorl.meta.estimators.imitation import imitation
+from discorl.meta.life import Life
+from discorl.meta.meta_gradient import MODES
+from discorl.meta.population import Group, GroupState, init_group, reborn
+from discorl.meta.population_acting import Episodes, PopulationRollouts
 from discorl.optim import AdamState, global_norm
 from discorl.types import Params
 
@@ -57,6 +63,17 @@ class Discovery:
 
 
 @dataclass(frozen=True)
+class WindowResult:
+    """A group after a window: its state, what it says of the rule, and how it did."""
+
+    state: GroupState
+    loss: Tensor  # [P]
+    gradient: Params  # of the rule, leaves [P, ...]
+    episodes: Episodes
+    num_born: int
+
+
+@dataclass(frozen=True)
 class StepInfo:
     """What a step did; sums are over all processes."""
 
@@ -83,6 +100,30 @@ def init_discovery(
     return Discovery(rule_params, states, per_group)
 
 
+def live_window(
+    group: Group,
+    rule_params: Params,
+    state: GroupState,
+    generator: torch.Generator,
+    imitate: bool = False,
+) -> WindowResult:
+    """Some updates of every agent, the gradient of the rule through the last K, births where due.
+
+    With ``imitate`` the gradient is that of a warm start instead, see ``estimators/imitation.py``.
+    """
+    estimator: Estimator = imitation if imitate else MODES[group.settings.memory]
+    source = PopulationRollouts(group, generator)
+    life = Life(state.agents, state.values, source.begin(state))
+    found = estimator(group.window, group.for_each(rule_params), life, source, state.earlier)
+    life, age = found.life, state.age + group.settings.num_new
+    due = (age >= state.budget) | ~_finite(life.agents) | ~_finite(life.values)
+    state = replace(
+        life.world.state, agents=life.agents, values=life.values, age=age, earlier=found.earlier
+    )
+    state = reborn(group, state, due, generator)
+    return WindowResult(state, found.loss, found.gradient, life.world.episodes, int(due.sum()))
+
+
 def meta_step(
     groups: Sequence[Group],
     discovery: Discovery,
@@ -99,16 +140,15 @@ def meta_step(
     used, norms, num_agents = zero, zero, 0
     for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
         result = live_window(group, params, discovery.groups[i], generator, imitate)
-        gradient = result.meta.gradient
-        norm = global_norm(gradient, batch_dims=1)
+        norm = global_norm(result.gradient, batch_dims=1)
         sound = norm.isfinite() & (norm <= optimiser.max_norm)
-        gradient = tree.map(lambda g, sound=sound: _only(sound, g), gradient)
+        gradient = tree.where(sound, result.gradient)
         if optimiser.per_agent:
             scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam[i], {})
-            adam[i] = tree.map(lambda new, old, sound=sound: _only(sound, new, old), moved, adam[i])
-            gradient = {k: _only(sound, g.clamp(-limit, limit)) for k, g in scaled.items()}
+            adam[i] = tree.where(sound, moved, adam[i])
+            gradient = tree.where(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
         sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
-        used, norms = used + sound.sum(), norms + _only(sound, norm).sum()
+        used, norms = used + sound.sum(), norms + tree.where(sound, norm).sum()
         num_agents += group.num_agents
         results.append(result)
         states.append(result.state)
@@ -132,7 +172,7 @@ def meta_step(
     return Discovery(new_params, tuple(states), tuple(adam)), info
 
 
-def _only(sound: Tensor, x: Tensor, otherwise: Tensor | None = None) -> Tensor:
-    """``x`` for the agents that are sound, ``otherwise`` (or 0) for the rest. Leaves [P, ...]"""
-    mask = sound.reshape(-1, *(1,) * (x.dim() - 1))
-    return torch.where(mask, x, torch.zeros_like(x) if otherwise is None else otherwise)
+def _finite(state: Any) -> Tensor:
+    """Which agents are free of NaN and infinity. [P]"""
+    parts = [x for x in tree.leaves(state) if x.is_floating_point() and x.dim() > 1]
+    return torch.stack([x.isfinite().flatten(1).all(1) for x in parts]).all(0)

@@ -9,8 +9,8 @@ import torch
 
 from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.config import DiscoverConfig, RuleConfig
-from discorl.meta.group import Group
 from discorl.meta.meta_value import MetaValueSettings
+from discorl.meta.population import Group
 from discorl.meta.window import WindowSettings
 from discorl.training.config import NetConfig
 from discorl.types import Params

@@ -17,7 +17,7 @@ import torch
 from discorl import optim
 from discorl.meta.meta_value import MetaValue, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import MemoryMode, Window
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
 from discorl.rules import disco
 from discorl.rules.disco import DiscoSettings

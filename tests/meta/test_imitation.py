@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
-from discorl.meta.group import init_group, live_window
-from discorl.meta.imitation import MAX_ADVANTAGE, STRENGTH, improved_policy
-from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
+from discorl.meta.estimators.imitation import MAX_ADVANTAGE, STRENGTH, improved_policy
+from discorl.meta.meta_step import MetaOptimiser, init_discovery, live_window, meta_step
+from discorl.meta.population import init_group
 from discorl.types import ActionValues, DiscoTargets, Rollout
 from tests.builders import assert_bit_equal, rng
 from tests.meta.population import tiny_config, tiny_groups
@@ -49,7 +47,7 @@ def test_imitation_comes_closer_and_agents_live_on() -> None:
     losses = []
     for _ in range(60):
         discovery, info = meta_step(groups, discovery, optimiser, generators, imitate=True)
-        losses.append(sum(float(r.meta.loss.mean()) for r in info.results))
+        losses.append(sum(float(r.loss.mean()) for r in info.results))
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     assert discovery.groups[0].age.tolist() == [120, 120]
 
@@ -58,6 +56,5 @@ def test_agents_are_updated_as_in_a_window_of_the_meta_gradient() -> None:
     [group, _], params = tiny_groups(tiny_config(lifetimes=()))
     state = init_group(group, rng())
     imitated = live_window(group, params, state, rng(5), imitate=True)
-    settings = replace(group.settings, memory="plain")
-    plain = live_window(replace(group, settings=settings), params, state, rng(5))
+    plain = live_window(group, params, state, rng(5))
     assert_bit_equal(imitated.state.agents.params, plain.state.agents.params)

@@ -7,9 +7,9 @@ import torch
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.envs.registry import make_tensor_env
-from discorl.meta.group import Group, Lifetimes
 from discorl.meta.meta_value import MetaValue, ValueNet
 from discorl.meta.objective import ObjectiveWeights
+from discorl.meta.population import Group
 from discorl.meta.trial import run_trial
 from discorl.meta.window import Window, WindowSettings
 from discorl.nets.torsos import MLPTorso
@@ -37,8 +37,7 @@ def test_an_actor_critic_learns_small_catch_in_a_trial() -> None:
     agent = Agent(net, rule, adam_clip(1e-2))
     meta_value = MetaValue(ValueNet(MLPTorso(12, (4,)), 4))
     window = Window(agent, meta_value, ObjectiveWeights(), each=tree.vmap)
-    settings = WindowSettings(num_updates=1, num_envs=16, rollout_length=12, valid_length=12)
-    group = Group("catch", window, env, 3, settings, Lifetimes())
+    group = Group("catch", window, env, 3, WindowSettings(num_envs=16, rollout_length=12))
     curve = run_trial(group, {}, 80, rng())
     assert float(curve[:5].nanmean()) < 0.2
     assert float(curve[-10:].mean()) > 0.8
