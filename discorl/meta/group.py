@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from discorl import tree
+from discorl.agents.network import with_params
 from discorl.envs.base import TensorEnv
 from discorl.meta.imitation import imitation_gradient
 from discorl.meta.meta_value import MetaValueState
@@ -193,10 +193,9 @@ def act(
 ) -> tuple[Rollout, GroupState, Episodes]:
     """Every agent acts for ``num_steps`` in its copies of the task. Leaves [P, T, E, ...]"""
     env, shape = group.env, (group.num_agents, group.num_envs)
+    net = group.window.agent.net
     policy = tree.vmap(
-        lambda params, seen: functional_call(
-            group.window.agent.net, params, (seen,), {"method": "policy"}
-        )
+        lambda params, now: with_params(net, params, lambda net: net.step(now, None)[0])
     )
     env_state, now = state.env_state, state.timestep
     steps: list[tuple[Tensor, ...]] = []
@@ -205,7 +204,7 @@ def act(
         uniform = torch.rand(noise_shape, generator=generator, device=now.reward.device)
         gumbel = -torch.log(-torch.log(uniform.clamp_(min=1e-20)))
         for t in range(num_steps):
-            logits = policy(params, now.observation.unflatten(0, shape))
+            logits = policy(params, tree.map(lambda x: x.unflatten(0, shape), now))
             actions = (logits + gumbel[t]).argmax(-1)
             steps.append((now.observation, actions, now.reward, now.discount, logits))
             env_state, now = env.step(env_state, actions.flatten(), generator)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl import tree
-from discorl.agents.memory import without_burn_in
+from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import update_agent
 from discorl.meta.meta_value import MetaValueState
 from discorl.meta.objective import target_mean

@@ -17,10 +17,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from discorl import tree
-from discorl.agents.memory import memory_args, warm_up
+from discorl.agents.burn_in import warm_up
+from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.meta.backward import check_mixed, mixed, recompute, state_with_grad, vjp
@@ -190,9 +190,8 @@ def _judge(
         params: Params, value_state: MetaValueState, rollout: Rollout
     ) -> tuple[Tensor, Tensor, Values]:
         rollout = warm_up(window.agent.net, params, rollout, window.agent.burn_in)
-        args = (rollout.observations, rollout.actions)
-        options = {"method": "validate", **memory_args(window.agent.net, rollout)}
-        validation = Validation(*functional_call(window.agent.net, params, args, options))
+        heads = with_params(window.agent.net, params, lambda net: net.validate(rollout))
+        validation = Validation(*heads)
         logits = validation.logits.detach()
         values, _ = window.meta_value.estimate(value_state, rollout, logits, window.across)
         advantage = values.normalized_advantage

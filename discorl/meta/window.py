@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from discorl.agents.agent import Agent
-from discorl.agents.memory import without_burn_in
+from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import Each, one_agent
 from discorl.meta.meta_value import MetaValue, MetaValueState
 from discorl.meta.objective import ObjectiveWeights, target_regulariser

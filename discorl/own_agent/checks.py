@@ -10,13 +10,14 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.errors import DiscorlError
+from discorl.own_agent.contract import check_state
 from discorl.types import Rollout
 
 
-def check_rollout(
-    rollout: Any, device: torch.device, dtype: torch.dtype, like: Any | None = None
-) -> None:
-    """Raise if a rollout is no rollout, or not of the shape of those before it (``like``).
+def accepted(
+    rollout: Any, device: torch.device, dtype: torch.dtype, like: Rollout | None = None
+) -> Rollout:
+    """A rollout for the learner, if it is one, and of the shape of those before it (``like``).
 
     ``dtype`` is what the rule computes in.
     """
@@ -37,6 +38,10 @@ def check_rollout(
     _check_values(rollout)
     if like is not None:
         _check_like(rollout, like)
+    check_state(tree.index(rollout.memory, 0), rollout.actions.shape[1])
+    # Without the graph that made it, which a replay would keep alive for ever; tensors of inference
+    # mode can take no part in a gradient.
+    return tree.map(lambda x: x.clone() if x.is_inference() else x.detach(), rollout)
 
 
 def _check_tensors(rollout: Rollout) -> None:
@@ -112,9 +117,9 @@ def _check_values(rollout: Rollout) -> None:
         )
 
 
-def _check_like(rollout: Rollout, like: Any) -> None:
+def _check_like(rollout: Rollout, like: Rollout) -> None:
     """Trajectories of one replay have one length and one kind of observation."""
-    if (getattr(rollout, "agent_state", None) is None) != (like.agent_state is None):
+    if (rollout.memory is None) != (like.memory is None):
         raise DiscorlError(
             "either all rollouts of a trainer have an agent_state or none has: build them with "
             "discorl.AgentRollout(..., agent_state=...), or let collect_rollout do it"

@@ -59,6 +59,7 @@ def _restore(template: Any, loaded: Any, where: str) -> Any:
             k: _restore(t, loaded[k], f"{where}.{k}" if where else k) for k, t in templates.items()
         }
 
+    loaded = _in_todays_names(template, loaded)
     if isinstance(template, Tensor):
         if not isinstance(loaded, Tensor):
             raise misfit(f"is {_kind(loaded)}, not a tensor")
@@ -97,6 +98,17 @@ def _restore(template: Any, loaded: Any, where: str) -> Any:
         return loaded
     if type(loaded) is not type(template):
         raise misfit(f"is {_kind(loaded)}, not {_kind(template)}")
+    return loaded
+
+
+def _in_todays_names(template: Any, loaded: Any) -> Any:
+    """Fields by the names that they have now; those of a named tuple may come without names."""
+    names = getattr(template, "_fields", ())
+    if names and isinstance(loaded, tuple) and len(loaded) == len(names):
+        return dict(zip(names, loaded, strict=True))
+    former = getattr(template, "FORMER_NAMES", {})
+    if former and isinstance(loaded, dict):
+        return {former.get(name, name): x for name, x in loaded.items()}
     return loaded
 
 

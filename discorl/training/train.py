@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from discorl.agents.memory import without_burn_in
-from discorl.agents.rollout import check_rollout, collect_rollout
+from discorl.agents.acting import act, check_rollout
+from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.runs import distributed
@@ -154,21 +154,17 @@ def _train(run: TrainRun, state: RunState, folder: Path, settings: dict[str, Any
     ):
         try:
             while state.step < config.steps:
-                rollout, env_state, timestep, core_state = collect_rollout(
+                rollout, after = act(
                     agent.net,
                     state.agent.params,
                     env,
-                    state.env_state,
-                    state.timestep,
+                    state.acting,
                     config.rollout_length,
-                    state.act_rng,
                     bootstrap=agent.rule if config.env.truncation == "bootstrap" else None,
-                    core_state=state.core_state,
                 )
                 _check_losses(guard, run, state, outputs)  # of the step before
                 check_rollout(rollout)
-                state.env_state, state.timestep = env_state, timestep
-                state.core_state = core_state
+                state.acting = after
                 state.replay.add(rollout)
                 state.episodes.observe(rollout)
                 state.step += 1
