@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from discorl.training.evaluate import evaluate, print_evaluation
-from discorl.training.trained_agent import Policy, load_agent
+from discorl.training.trained_agent import load_agent
 
 
 def main() -> None:
@@ -31,18 +30,15 @@ def main() -> None:
         result = evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
         print_evaluation(result, Console())
 
-    # Acting by hand: a policy remembers what a recurrent agent needs from step to step.
-    rng = torch.Generator().manual_seed(0)
+    # Acting by hand: ``at`` holds all that the next step needs, a recurrent agent's memory too.
     env = agent.make_env(num_envs=1)
-    policy = Policy(agent, greedy=True, generator=rng)
-    state, timestep = env.reset(rng)
+    at = agent.begin(env, seed=0)
     actions, reward = [], 0.0
     while True:
-        action = policy(timestep)
+        action, at = agent.step(env, at, greedy=True)
         actions.append(int(action))
-        state, timestep = env.step(state, action, rng)
-        reward += float(timestep.reward)
-        if bool(timestep.ended):
+        reward += float(at.timestep.reward)
+        if bool(at.timestep.ended):
             break
     print(f"one episode: actions {actions}, return {reward:.2f}")
 

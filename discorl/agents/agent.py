@@ -116,11 +116,5 @@ def mlp_agent_net(
     if spec.observations is not None:
         shapes = [x.shape for x in spec.observations.values()]
     num_inputs = sum(math.prod(shape) for shape in shapes)
-    return AgentNet(
-        MLPTorso(num_inputs, torso),
-        torso[-1],
-        spec.num_actions,
-        rule.heads(spec.num_actions),
-        lstm_size,
-        head_hidden,
-    )
+    sizes = NetConfig(torso, lstm_size, head_hidden)
+    return agent_net(spec, rule, sizes, MLPTorso(num_inputs, torso))

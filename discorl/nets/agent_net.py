@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
-from discorl.ops import native
+from discorl.ops.rows import in_blocks
 from discorl.types import (
     AgentOutput,
     Heads,
@@ -29,8 +29,6 @@ from discorl.types import (
 )
 
 HEAD_INIT_STD = 0.01
-ROWS_PER_BLOCK = 2048
-"""Rows of y, z and q that are worked through at a time, so that they stay in the cache."""
 
 
 class _Parts(NamedTuple):
@@ -133,12 +131,12 @@ class AgentNet(nn.Module):
             return Unroll(predictions)
         last, cell, gates, taken, y, heads = parts
         with torch.set_grad_enabled(differentiable):
-            of_taken = _in_blocks(
+            of_taken = in_blocks(
                 lambda z, q: (*reader.z(z, ()), reader.q(q, ())), heads["z"], heads["q"]
             )
             of_actions = self._read_others(cell, gates, taken, of_taken, reader)
             of_actions = _cat(of_actions, self._read_every_action(last, reader))
-            of_states = _in_blocks(lambda y: reader.y(y, ()), y)
+            of_states = in_blocks(lambda y: reader.y(y, ()), y)
             of_states = _cat(of_states, reader.y(last, self._y_head()))
         return Unroll(predictions, _reading(of_states, of_actions, len(rollout.actions)))
 
@@ -154,7 +152,7 @@ class AgentNet(nn.Module):
         num_steps = len(rollout.actions)
         embedding, _ = self._embed(rollout)
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
-        of_states = _in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
+        of_states = in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
         of_actions = self._read_every_action(embedding, reader)
         return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
@@ -223,8 +221,7 @@ class AgentNet(nn.Module):
             readings = self._read(model.transition_all(cell, gates).flatten(0, 1), reader)
             return tuple(x.unflatten(0, (-1, self.num_actions)) for x in readings)
 
-        rows = max(1, ROWS_PER_BLOCK // self.num_actions)
-        return _in_blocks(read, *model.root_state(embedding), rows=rows)
+        return in_blocks(read, *model.root_state(embedding), rows_each=self.num_actions)
 
     def _read_others(
         self,
@@ -249,8 +246,7 @@ class AgentNet(nn.Module):
         # The taken action first, then the others in cyclic order.
         turns = torch.arange(1, self.num_actions, device=taken.device)
         others = (taken + turns) % self.num_actions
-        rows = max(1, ROWS_PER_BLOCK // num_others)
-        of_others = _in_blocks(read, cell, gates, others, rows=rows)
+        of_others = in_blocks(read, cell, gates, others, rows_each=num_others)
         return _to_action_order(_cat(of_taken, of_others, 1), taken, self.num_actions)
 
     def _read(self, hidden: Tensor, reader: Reader) -> tuple[Tensor, ...]:
@@ -267,16 +263,6 @@ class AgentNet(nn.Module):
 def _layers(head: nn.Module) -> Layers:
     assert isinstance(head, Linear | MLP)
     return head.as_layers()
-
-
-def _in_blocks(
-    fn: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, rows: int = ROWS_PER_BLOCK
-) -> tuple[Tensor, ...]:
-    """Apply ``fn`` to blocks of rows and join what it returns; kernels make blocks themselves."""
-    if native.apply_to(inputs[0]):
-        return fn(*inputs)
-    blocks = [fn(*block) for block in zip(*(x.split(rows) for x in inputs), strict=True)]
-    return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))
 
 
 def _cat(first: tuple[Tensor, ...], second: tuple[Tensor, ...], dim: int = 0) -> tuple[Tensor, ...]:

@@ -81,22 +81,8 @@ def collect_rollout(
     generator: torch.Generator,
     *,
     bootstrap: UpdateRule | None = None,
-) -> tuple[Rollout, Any, TimeStep]: ...
-
-
-@overload
-def collect_rollout(
-    net: Network,
-    params: Params,
-    env: Env,
-    env_state: Any,
-    timestep: TimeStep,
-    num_steps: int,
-    generator: torch.Generator,
-    *,
-    bootstrap: UpdateRule | None = None,
-    core_state: Memory,
-) -> tuple[Rollout, Any, TimeStep, Memory]: ...
+    core_state: Memory = None,
+) -> tuple[Any, ...]: ...
 
 
 def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from discorl import tree
-from discorl.nets.agent_net import ROWS_PER_BLOCK
+from discorl.ops.rows import block_size, in_blocks
 from discorl.own_agent.checks import check_graph
 from discorl.own_agent.contract import (
     Form,
@@ -98,7 +97,7 @@ class ModuleNet(nn.Module):
         # Some rows at a time: of z and q only a few numbers are kept.
         shape = rollout.actions.shape
         rows = tree.map(lambda x: x.flatten(0, 1), rollout.observations)
-        step = max(1, ROWS_PER_BLOCK // self.num_actions)
+        step = block_size(self.num_actions)
         blocks = []
         for start in range(0, shape.numel(), step):
             out, _ = self._once(tree.index(rows, slice(start, start + step)))
@@ -176,16 +175,8 @@ def _of_taken(x: Tensor, actions: Tensor) -> Tensor:
 
 def _read(out: dict[str, Tensor], reader: Reader) -> Reading:
     """The rule's reading of y, z and q; each embedding is computed once."""
+    y = in_blocks(lambda x: reader.y(x, ()), out["y"].flatten(0, -2))
+    z = in_blocks(lambda x: reader.z(x, ()), out["z"].flatten(0, -2))
+    q = in_blocks(lambda x: (reader.q(x, ()),), out["q"].flatten(0, -2))
     states, pairs = out["y"].shape[:-1], out["z"].shape[:-1]
-    y = _in_blocks(lambda x: reader.y(x, ()), out["y"].flatten(0, -2), states)
-    z = _in_blocks(lambda x: reader.z(x, ()), out["z"].flatten(0, -2), pairs)
-    q = _in_blocks(lambda x: (reader.q(x, ()),), out["q"].flatten(0, -2), pairs)
-    return Reading(*y, *z, *q)
-
-
-def _in_blocks(
-    fn: Callable[[Tensor], tuple[Tensor, ...]], rows: Tensor, shape: tuple[int, ...]
-) -> list[Tensor]:
-    """Apply ``fn`` to blocks of rows that fit the cache, join, and give them their shape back."""
-    blocks = [fn(block) for block in rows.split(ROWS_PER_BLOCK)]
-    return [torch.cat(parts).unflatten(0, shape) for parts in zip(*blocks, strict=True)]
+    return Reading(*(x.unflatten(0, states) for x in y), *(x.unflatten(0, pairs) for x in z + q))

@@ -113,7 +113,7 @@ def play(
     finished: list[tuple[float, float]] = []
     num_cut = 0
     while bool(left.any()):
-        at = agent.step(env, at, greedy)
+        _, at = agent.step(env, at, greedy)
         running.add(rewards_of(at.timestep), at.timestep.is_dead)
         ended = at.timestep.ended.cpu() & (left > 0)
         stuck = ~ended & (running.lengths >= max_steps) & (left > 0)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from discorl.agents.acting import Acting, begin, take_step
 from discorl.agents.agent import agent_net
-from discorl.agents.network import Network
 from discorl.envs.base import Env
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
@@ -30,7 +29,7 @@ class LoadedAgent:
     folder: Path
     config: TrainConfig
     rule_name: str
-    net: Network
+    net: AgentNet
     device: torch.device
 
     def make_env(self, num_envs: int) -> Env:
@@ -43,15 +42,17 @@ class LoadedAgent:
         return begin(self.net, env, rng)
 
     @torch.inference_mode()
-    def step(self, env: Env, at: Acting, greedy: bool) -> Acting:
-        """Take the likeliest actions, or a draw from the agent's policy."""
+    def step(self, env: Env, at: Acting, greedy: bool) -> tuple[Tensor, Acting]:
+        """Take the likeliest actions [B], or a draw from the agent's policy."""
+        rng = at.rng
 
         def choose(logits: Tensor) -> Tensor:
             if greedy:
                 return logits.argmax(-1)
-            return torch.multinomial(logits.softmax(-1), 1, generator=at.rng).squeeze(1)
+            return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
 
-        return take_step(self.net, env, at, choose)[-1]
+        actions, _, at = take_step(self.net, env, at, choose)
+        return actions, at
 
 
 def load_agent(folder: Path, device: torch.device | str = "cpu") -> LoadedAgent:

@@ -54,7 +54,7 @@ def record_episode(
             frames.append(render())
         else:
             observations.append(tree.index(at.timestep.observation, 0))
-        at = agent.step(env, at, greedy)
+        _, at = agent.step(env, at, greedy)
         if bool(at.timestep.ended[0]):  # what is shown now may be the next episode already
             break
     return (frames or draw_episode(observations, env.spec, agent.config.frame_stack)), fps

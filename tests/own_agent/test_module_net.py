@@ -12,8 +12,8 @@ from discorl import optim, tree
 from discorl.agents.agent import Agent
 from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
+from discorl.ops import rows as row_blocks
 from discorl.own_agent import ModuleNet
-from discorl.own_agent import module_net as module_net_file
 from discorl.own_agent.update_rule import DiscoUpdateRule
 from discorl.rules.base import UpdateRule
 from discorl.types import AgentState, Params, Rollout, TimeStep, UpdateInfo
@@ -82,7 +82,7 @@ def both_ways(rule: UpdateRule, rollout: Rollout) -> list[tuple[AgentState, Upda
 def test_updates_equal_those_of_agent_net(
     name: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_net_file, "ROWS_PER_BLOCK", rows)
+    monkeypatch.setattr(row_blocks, "ROWS_PER_BLOCK", rows)
     (ours, info), (theirs, their_info) = both_ways(RULES[name](), random_rollout())
     for key, p in ours.params.items():
         torch.testing.assert_close(theirs.params[PREFIX + key], p, rtol=1e-9, atol=1e-12)

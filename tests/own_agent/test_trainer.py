@@ -48,7 +48,7 @@ def test_equals_a_loop_around_update_agent() -> None:
     agent = small_agent(rule)
     state, replay, sample_rng = agent.init_state(rng()), Replay(5), rng(2)
 
-    own = agent.net
+    own: Any = agent.net
     own.load_state_dict(state.params)
     trainer = DiscoTrainer(
         own,

@@ -20,7 +20,7 @@ from discorl.training.evaluate import evaluate, play
 from discorl.training.train import train
 from discorl.training.trained_agent import LoadedAgent, load_agent
 from discorl.types import EnvSpec, TimeStep
-from tests.builders import run_cli, write_small_rule
+from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
 
 def config(out: Path, **changes) -> TrainConfig:
@@ -82,7 +82,8 @@ class Corridor:
 
 
 def known_agent() -> LoadedAgent:
-    return LoadedAgent(Path("run"), TrainConfig(), "none", Net(), torch.device("cpu"))
+    net: Any = Net()
+    return LoadedAgent(Path("run"), TrainConfig(), "none", net, torch.device("cpu"))
 
 
 def test_every_copy_plays_its_share() -> None:
@@ -143,8 +144,10 @@ class Mirror:
 def test_greedy_takes_the_likeliest_and_sampling_draws() -> None:
     agent, env = known_agent(), Mirror(4000)
     at = agent.begin(env, seed=0)
-    assert bool((agent.step(env, at, greedy=True).timestep.observation == 1).all())
-    share = agent.step(env, at, greedy=False).timestep.observation.float().mean()
+    actions, after = agent.step(env, at, greedy=True)
+    assert bool((actions == 1).all())
+    assert_bit_equal(after.timestep.observation, actions)
+    share = agent.step(env, at, greedy=False)[0].float().mean()
     assert float(share) == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), abs=0.03)
 
 
@@ -161,8 +164,8 @@ def test_recurrent_networks_remember_and_are_told_of_new_episodes() -> None:
     agent, env = replace(known_agent(), net=net), Mirror(2)
     at, chosen = agent.begin(env, seed=0), []
     for _ in range(5):
-        at = agent.step(env, at, greedy=True)
-        chosen.append(at.timestep.observation.tolist())
+        actions, at = agent.step(env, at, greedy=True)
+        chosen.append(actions.tolist())
     assert chosen == [[0, 0], [0, 0], [1, 1], [1, 1], [0, 1]]
 
 
