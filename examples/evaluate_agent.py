@@ -3,7 +3,7 @@
 discorl train catch --out runs/catch-1
 python examples/evaluate_agent.py runs/catch-1
 
-The first part on the command line: discorl evaluate runs/catch-1 --greedy --video episode.gif
+The first part, on the command line: discorl evaluate runs/catch-1 --greedy --video episode.gif
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from discorl.training.evaluate import evaluate, print_evaluation
-from discorl.training.trained_agent import load_agent
+import discorl
+from discorl.training.evaluate import print_evaluation
 
 
 def main() -> None:
@@ -23,14 +23,14 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     args = parser.parse_args()
 
-    agent = load_agent(args.run)
+    agent = discorl.load_agent(args.run)
     print(f"an agent for {agent.config.task}, trained with {agent.rule_name}")
     for greedy in (False, True):
-        # Each seed plays so many episodes; the interval is over episodes, not training seeds.
-        result = evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
+        # Each seed plays this many episodes; the interval is over episodes, not training seeds.
+        result = discorl.evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
         print_evaluation(result, Console())
 
-    # Acting by hand: ``at`` holds all that the next step needs, a recurrent agent's memory too.
+    # Acting step by step: ``at`` holds all that the next step needs, memory included.
     env = agent.make_env(num_envs=1)
     at = agent.begin(env, seed=0)
     actions, reward = [], 0.0

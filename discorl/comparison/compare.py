@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from discorl.comparison.curves import Curve, area, common_range, final_score, resample
-from discorl.comparison.human import human_normalised
+from discorl.comparison.human import human_scale
 from discorl.comparison.records import RunRecord, find_runs, is_discovery, read_run
 from discorl.comparison.result import (
     Band,
@@ -22,7 +22,7 @@ from discorl.comparison.result import (
     RunScore,
     TaskComparison,
 )
-from discorl.comparison.seeds import Group, group_runs
+from discorl.comparison.seeds import Seeds, group_runs
 from discorl.comparison.statistics import (
     Array,
     Estimate,
@@ -84,7 +84,7 @@ def compare(
 
 def _compare_on_task(
     task: str,
-    groups: list[Group],
+    groups: list[Seeds],
     metric: str,
     samples: int,
     rng: np.random.Generator,
@@ -121,7 +121,7 @@ def _curve(run: RunRecord, metric: str, axis: str = "env_steps") -> Curve:
 
 
 def _group_score(
-    group: Group,
+    group: Seeds,
     metric: str,
     start: float,
     budget: float,
@@ -215,7 +215,7 @@ def _scaled(task: TaskComparison) -> tuple[dict[str, Array], str]:
     scores = {g.label: _scores(g) for g in task.groups}
     if task.metric == "success":
         return scores, "success rate"
-    if (normalise := human_normalised(task.task)) is not None:
+    if (normalise := human_scale(task.task)) is not None:
         return {k: np.array([normalise(x) for x in v]) for k, v in scores.items()}, "human = 1"
     pooled = np.concatenate(list(scores.values()))
     low, width = pooled.min(), np.ptp(pooled)
