@@ -28,7 +28,6 @@ def accepted(
             f"a rollout must be a discorl.Rollout, as collect_rollout returns it, not a "
             f"{type(rollout).__name__}"
         )
-    _check_tensors(rollout)
     num_steps = _check_shapes(rollout)
     if num_steps < 2:
         raise DiscorlError(
@@ -44,17 +43,8 @@ def accepted(
     return tree.map(lambda x: x.clone() if x.is_inference() else x.detach(), rollout)
 
 
-def _check_tensors(rollout: Rollout) -> None:
-    for name in ("rewards", "discounts", "behaviour_logits", "actions"):
-        x = getattr(rollout, name)
-        if not isinstance(x, Tensor):
-            raise DiscorlError(
-                f"rollout.{name} is a {type(x).__name__}, expected a tensor: "
-                "torch.as_tensor makes one"
-            )
-
-
 def _check_shapes(rollout: Rollout) -> int:
+    fields = _fields(rollout)
     if rollout.actions.dim() != 2:
         raise DiscorlError(
             f"rollout.actions has shape {list(rollout.actions.shape)}, expected [T, B]"
@@ -63,8 +53,8 @@ def _check_shapes(rollout: Rollout) -> int:
     if batch == 0:
         raise DiscorlError("the rollout is empty: rollout.actions has B = 0 trajectories")
     here = f"with T = {num_steps}, B = {batch} as in rollout.actions"
-    for name, x, more in _fields(rollout):
-        has_rank = x.dim() == 2 if more == "" else x.dim() == 3 if more == ", A" else x.dim() >= 2
+    for name, x, more in fields:
+        has_rank = x.dim() >= 2 if more == ", ..." else x.dim() == (3 if more else 2)
         if not has_rank or tuple(x.shape[:2]) != (num_steps, batch):
             hint = ""
             if name in ("rewards", "discounts") and tuple(x.shape) == (num_steps - 1, batch):
@@ -146,9 +136,16 @@ def _check_like(rollout: Rollout, like: Rollout) -> None:
 
 def _fields(rollout: Rollout) -> list[tuple[str, Tensor, str]]:
     """Name, tensor, and what follows [T, B, for each part of a rollout."""
-    observations = [(f"observations{path}", x, ", ...") for path, x in _parts(rollout.observations)]
-    fields = [("rewards", ""), ("discounts", ""), ("behaviour_logits", ", A"), ("actions", "")]
-    return observations + [(name, getattr(rollout, name), more) for name, more in fields]
+    fields = [(f"observations{path}", x, ", ...") for path, x in _parts(rollout.observations)]
+    for name in ("rewards", "discounts", "behaviour_logits", "actions"):
+        x = getattr(rollout, name)
+        if not isinstance(x, Tensor):
+            raise DiscorlError(
+                f"rollout.{name} is a {type(x).__name__}, expected a tensor: "
+                "torch.as_tensor makes one"
+            )
+        fields.append((name, x, ", A" if name == "behaviour_logits" else ""))
+    return fields
 
 
 def _parts(observations: Any, path: str = "") -> list[tuple[str, Tensor]]:
