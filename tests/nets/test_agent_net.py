@@ -21,10 +21,12 @@ from discorl.ops.categorical import select_action
 from discorl.ops.softmax import mlp
 from discorl.rules import ActorCritic
 from discorl.types import (
+    DiscoPredictions,
     EnvSpec,
     Heads,
     LSTMState,
     Reader,
+    ReadUnroll,
     Rollout,
     TimeStep,
 )
