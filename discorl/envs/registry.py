@@ -195,7 +195,8 @@ def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu"
     for entry in TASKS:
         match = re.fullmatch(entry.pattern, body, re.ASCII)
         if match and (not at or re.fullmatch(r"\d{1,18}", seed, re.ASCII)):
-            return entry.make(num_envs, *match.groups(), device=device, task_seed=int(seed or 0))
+            where = {"device": torch.device(device), "task_seed": int(seed or 0)}
+            return entry.make(num_envs, *match.groups(), **where)
     raise DiscorlError(f"no environment is called '{name}': use {_names_like(body)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -27,38 +28,31 @@ class BanditState(NamedTuple):
     settings: BanditSettings
 
 
+@dataclass(eq=False)
 class Bandit(Task[BanditSettings, BanditState]):
     """An action is an arm; its reward is its mean in this context, plus Gaussian noise.
 
     Observed is the context, one-hot. It is drawn anew for each episode.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        num_arms: int = 5,
-        num_contexts: int = 1,
-        means: Range = (0.0, 1.0),
-        noise: Range = 0.1,
-        device: torch.device | str = "cpu",
-        *,
-        task_seed: int = 0,
-    ) -> None:
-        draw.check_count("the number of arms of a bandit", num_arms, 2, 10_000)
-        draw.check_count("the number of contexts of a bandit", num_contexts, 1, 10_000)
-        draw.check_range("means", means, float("-inf"))
-        draw.check_range("noise", noise, 0)
-        spec = EnvSpec(observation_shape=(num_contexts,), num_actions=num_arms)
-        super().__init__(num_envs, device, task_seed, spec)
-        self._num_arms, self._num_contexts = num_arms, num_contexts
-        self._means, self._noise = means, noise
-        self._contexts = torch.eye(num_contexts, device=self.device)
+    num_arms: int = 5
+    num_contexts: int = 1
+    means: Range = (0.0, 1.0)
+    noise: Range = 0.1
+
+    def _prepare(self) -> EnvSpec:
+        draw.check_count("the number of arms of a bandit", self.num_arms, 2, 10_000)
+        draw.check_count("the number of contexts of a bandit", self.num_contexts, 1, 10_000)
+        draw.check_range("means", self.means, float("-inf"))
+        draw.check_range("noise", self.noise, 0)
+        self._contexts = torch.eye(self.num_contexts, device=self.device)
+        return EnvSpec(observation_shape=(self.num_contexts,), num_actions=self.num_arms)
 
     def _draw(self, num: int, generator: torch.Generator) -> BanditSettings:
-        size = (num, self._num_contexts, self._num_arms)
+        size = (num, self.num_contexts, self.num_arms)
         return BanditSettings(
-            means=draw.uniform(self._means, size, generator),
-            noise=draw.uniform(self._noise, (num,), generator),
+            means=draw.uniform(self.means, size, generator),
+            noise=draw.uniform(self.noise, (num,), generator),
         )
 
     def _begin(self, s: BanditSettings, generator: torch.Generator) -> tuple[BanditState, Tensor]:
@@ -77,4 +71,4 @@ class Bandit(Task[BanditSettings, BanditState]):
 
     def _new_context(self, generator: torch.Generator) -> Tensor:
         size = (self.num_envs,)
-        return torch.randint(self._num_contexts, size, generator=generator, device=self.device)
+        return torch.randint(self.num_contexts, size, generator=generator, device=self.device)

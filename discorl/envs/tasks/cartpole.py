@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,7 @@ class CartPoleState(NamedTuple):
     settings: CartPoleSettings
 
 
+@dataclass(eq=False)
 class CartPole(Task[CartPoleSettings, CartPoleState]):
     """Actions: push left, push right. Every step is worth 1, the last one too.
 
@@ -46,40 +48,29 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
     like the other, where Gymnasium speaks of a truncation.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        gravity: Range = 9.8,
-        cart_mass: Range = 1.0,
-        pole_mass: Range = 0.1,
-        half_length: Range = 0.5,
-        force: Range = 10.0,
-        horizon: IntRange = 500,
-        shuffle_actions: bool = False,
-        shuffle_observations: bool = False,
-        task_seed: int = 0,
-    ) -> None:
-        self._ranges = gravity, cart_mass, pole_mass, half_length, force
+    gravity: Range = 9.8
+    cart_mass: Range = 1.0
+    pole_mass: Range = 0.1
+    half_length: Range = 0.5
+    force: Range = 10.0
+    horizon: IntRange = 500
+    shuffle_actions: bool = False
+    shuffle_observations: bool = False
+
+    def _prepare(self) -> EnvSpec:
+        self._ranges = [getattr(self, name) for name in CartPoleSettings._fields[:5]]
         for name, bounds in zip(CartPoleSettings._fields, self._ranges, strict=False):
             draw.check_range(name, bounds, 1e-6)
-        draw.check_range("horizon", horizon, 1)
-        spec = EnvSpec(
-            observation_shape=(4,),
-            num_actions=2,
-            success_return=0.95 * horizon if isinstance(horizon, int) else None,
-        )
-        super().__init__(num_envs, device, task_seed, spec)
-        self._horizon = horizon
-        self._shuffle_actions, self._shuffle_observations = shuffle_actions, shuffle_observations
+        draw.check_range("horizon", self.horizon, 1)
+        success = 0.95 * self.horizon if isinstance(self.horizon, int) else None
+        return EnvSpec(observation_shape=(4,), num_actions=2, success_return=success)
 
     def _draw(self, num: int, generator: torch.Generator) -> CartPoleSettings:
         return CartPoleSettings(
             *(draw.uniform(bounds, (num,), generator) for bounds in self._ranges),
-            horizon=draw.log_integers(self._horizon, (num,), generator),
-            actions=draw.shuffle(self._shuffle_actions, num, 2, generator),
-            observations=draw.shuffle(self._shuffle_observations, num, 4, generator),
+            horizon=draw.log_integers(self.horizon, (num,), generator),
+            actions=draw.shuffle(self.shuffle_actions, num, 2, generator),
+            observations=draw.shuffle(self.shuffle_observations, num, 4, generator),
         )
 
     def _begin(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -16,23 +17,32 @@ from discorl.types import EnvSpec, TimeStep
 Settings = TypeVar("Settings", bound=tuple[Any, ...])
 State = TypeVar("State", bound=tuple[Any, ...])
 
+CPU = torch.device("cpu")
 
+
+@dataclass(eq=False)
 class Task(ABC, Generic[Settings, State]):
     """Copies on one device, each with settings of its own (see ``TensorEnv``).
 
-    A task says how its settings are drawn (``_draw``), how an episode begins (``_begin``) and what
-    an action does (``step``). It keeps nothing from one step to the next.
+    A task has its parameters as fields and says what an agent sees of it (``_prepare``), how its
+    settings are drawn (``_draw``), how an episode begins (``_begin``) and what an action does
+    (``step``). It keeps nothing from one step to the next.
     """
 
-    def __init__(
-        self, num_envs: int, device: torch.device | str, task_seed: int, spec: EnvSpec
-    ) -> None:
-        check_copies(num_envs)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
-        self.spec = spec
-        self._copies = torch.arange(num_envs, device=self.device)
+    num_envs: int
+    _: KW_ONLY
+    device: torch.device = CPU
+    task_seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_copies(self.num_envs)
+        self.device = torch.device(self.device)
+        self._copies = torch.arange(self.num_envs, device=self.device)
+        self.spec = self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> EnvSpec:
+        """Check the parameters, and make what every step needs on ``device``."""
 
     def sample_settings(self, num: int, generator: torch.Generator) -> Settings:
         """Draw ``num`` tasks, from the values and ranges given to the constructor. [num, ...]"""
@@ -82,7 +92,7 @@ def first_step(state: State, observation: Tensor) -> tuple[State, TimeStep]:
 
 def later_step(observation: Tensor, reward: Tensor, ended: Tensor) -> TimeStep:
     """The time step after an action; ``ended`` is bool."""
-    return TimeStep(observation, reward, 1.0 - ended.float())
+    return TimeStep(observation, reward, (~ended).float())
 
 
 def in_order(order: Tensor | None, actions: Tensor) -> Tensor:
