@@ -51,6 +51,7 @@ class GridTask:
     """Rows, and as many columns."""
     objects: tuple[Objects, ...]
     horizon: IntRange
+    description: str = "a grid world"
     random_layout: bool = False
     """Objects and agent are placed anew in each episode; else once for each task."""
     tabular: bool = True
@@ -60,7 +61,6 @@ class GridTask:
     num_walls: IntRange = 0
     """How many single wall cells, at most a quarter of the board."""
     success_return: float | None = None
-    description: str = "a grid world"
 
     def __post_init__(self) -> None:
         draw.check_range("the size of a grid world", self.size, 2, 64)
@@ -124,75 +124,69 @@ def _drawn(count: IntRange) -> tuple[Objects, ...]:
 
 
 GRID_TASKS: dict[str, GridTask] = {
-    "dense": GridTask(
-        11, _DENSE, 500, description="four objects that soon come back, fixed places"
-    ),
+    "dense": GridTask(11, _DENSE, 500, "four objects that soon come back, fixed places"),
     "sparse": GridTask(
         13,
         (Objects(1, 1, 1, 0), Objects(1, -1, 1, 0)),
         50,
+        "one good and one bad end, 50 steps, fixed places",
         success_return=1.0,
-        description="one good and one bad end, 50 steps, fixed places",
     ),
     "long": GridTask(
-        11, _LONG, 1000, description="objects that take long to come back, 1000 steps, fixed places"
+        11, _LONG, 1000, "objects that take long to come back, 1000 steps, fixed places"
     ),
     "longer": GridTask(
         9,
         (Objects(2, 1, 0.1, 0.01), Objects(5, -1, 0.8, 1)),
         2000,
+        "a wall, many bad ends, 2000 steps, fixed places",
         walls="middle",
-        description="a wall, many bad ends, 2000 steps, fixed places",
     ),
     "long-dense": GridTask(
         11,
         (Objects(4, 1, 0, 0.005),),
         2000,
+        "two walls, objects that take long to come back, 2000 steps, fixed places",
         walls="cross",
-        description="two walls, objects that take long to come back, 2000 steps, fixed places",
     ),
-    "random-dense": _scattered(
-        11, _DENSE, 500, description="as grid:dense, placed anew in each episode"
-    ),
-    "random-long": _scattered(
-        11, _LONG, 1000, description="as grid:long, placed anew in each episode"
-    ),
+    "random-dense": _scattered(11, _DENSE, 500, "as grid:dense, placed anew in each episode"),
+    "random-long": _scattered(11, _LONG, 1000, "as grid:long, placed anew in each episode"),
     "random-small": _scattered(
         7,
         (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1)),
         500,
+        "four objects and two wall cells on a 7x7 board, placed anew in each episode",
         walls="random",
         num_walls=2,
-        description="four objects and two wall cells on a 7x7 board, placed anew in each episode",
     ),
     "random-sparse": _scattered(
         7,
         (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1)),
         50,
+        "one good end and two bad ones, 50 steps, placed anew in each episode",
         success_return=1.0,
-        description="one good end and two bad ones, 50 steps, placed anew in each episode",
     ),
     "random-very-dense": _scattered(
         11,
         (Objects(1, 1, 0, 1),),
         2000,
-        description="one object that comes back elsewhere at once, 2000 steps",
+        "one object that comes back elsewhere at once, 2000 steps",
     ),
     "sampled": _scattered(
         (5, 8),
         _drawn((1, 2)),
         (20, 100),
+        "everything drawn: size, walls, horizon, three types of objects",
         walls="random",
         num_walls=(0, 4),
-        description="everything drawn: size, walls, horizon, three types of objects",
     ),
     "sampled-tabular": GridTask(
         (5, 8),
         _drawn(1),
         (25, 50),
+        "everything drawn, fixed places",
         walls="random",
         num_walls=(0, 4),
-        description="everything drawn, fixed places",
     ),
 }
 """The ten published tasks, and two distributions. Fixed places are drawn once for each task."""
