@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -144,9 +145,20 @@ def make_env(
 
         return gymnasium_env(name.removeprefix("gym:"), num_envs, device, options)
     if suite := suites.find(name):
-        from discorl.envs.suites.tensors import suite_env
+        from discorl.envs.gymnasium import GymnasiumEnv
 
-        return suite_env(suite, name, num_envs, device, options, frame_stack)
+        options = options or EnvConfig()
+        envs = suite.make(
+            name,
+            num_envs,
+            options.suite,
+            stack=frame_stack if suite.num_frames else None,
+            processes=options.workers == "async",
+            next_step=options.autoreset == "next-step",
+        )
+        # Where the suite says how its images lie, nobody has to guess.
+        options = replace(options, image_layout=suite.image_layout or options.image_layout)
+        return GymnasiumEnv(envs, device, name=f"'{name}'", options=options, owned=True)
     env = make_tensor_env(name, num_envs, device)
     check_unchanged(options, f"'{name}'")
     return env

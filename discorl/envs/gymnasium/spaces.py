@@ -52,19 +52,17 @@ class Leaf:
             )
 
 
-def observation_leaves(space: gymnasium.Space, who: str, layout: str) -> list[Leaf]:
+def observation_leaves(
+    space: gymnasium.Space, who: str, layout: str, path: Path = ()
+) -> list[Leaf]:
     """The arrays of an observation; a single one has the empty path."""
-    return _leaves(space, (), who, layout)
-
-
-def _leaves(space: gymnasium.Space, path: Path, who: str, layout: str) -> list[Leaf]:
     if isinstance(space, spaces.Dict):
         inner = [((*path, key), part) for key, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple):
         inner = [((*path, i), part) for i, part in enumerate(space.spaces)]
     else:
         return [_leaf(space, path, who, layout)]
-    found = [leaf for p, part in inner for leaf in _leaves(part, p, who, layout)]
+    found = [leaf for p, part in inner for leaf in observation_leaves(part, who, layout, p)]
     if not found and not path:
         raise DiscorlError(f"{who} shows nothing: its observation space {space} is empty")
     return found

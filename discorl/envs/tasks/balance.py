@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 START = 0.1
 """Episodes begin within this distance of the middle, along each axis."""
@@ -57,7 +57,7 @@ class Balance(Task[BalanceSettings, BalanceState]):
             draw.check_range(name, getattr(self, name), 0)
         return EnvSpec(observation_shape=(self.num_dimensions,), num_actions=self.num_actions)
 
-    def _draw(self, num: int, generator: torch.Generator) -> BalanceSettings:
+    def _draw(self, num: int, generator: Generator) -> BalanceSettings:
         size = self.num_dimensions
         where = {"generator": generator, "device": generator.device}
         skew = torch.randn(num, size, size, **where)
@@ -74,13 +74,13 @@ class Balance(Task[BalanceSettings, BalanceState]):
             horizon=draw.log_integers(self.horizon, (num,), generator),
         )
 
-    def _begin(self, s: BalanceSettings, generator: torch.Generator) -> tuple[BalanceState, Tensor]:
+    def _begin(self, s: BalanceSettings, generator: Generator) -> tuple[BalanceState, Tensor]:
         state = BalanceState(self._new_places(generator), torch.zeros_like(s.horizon), s)
         return state, state.place
 
     def step(
-        self, state: BalanceState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[BalanceState, TimeStep]:
+        self, state: BalanceState, actions: Tensor, generator: Generator
+    ) -> Step[BalanceState]:
         s = state.settings
         place = torch.einsum("bij,bj->bi", s.drift, state.place) + s.pushes[self._copies, actions]
         time = state.time + 1
@@ -89,5 +89,5 @@ class Balance(Task[BalanceSettings, BalanceState]):
         state = BalanceState(place, torch.where(ended, 0, time), s)
         return state, later_step(place, torch.ones_like(place[:, 0]), ended)
 
-    def _new_places(self, generator: torch.Generator) -> Tensor:
+    def _new_places(self, generator: Generator) -> Tensor:
         return START * (2 * self._chances(generator, self.num_dimensions) - 1)

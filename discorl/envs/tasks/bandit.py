@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 
 class BanditSettings(NamedTuple):
@@ -48,20 +48,18 @@ class Bandit(Task[BanditSettings, BanditState]):
         self._contexts = torch.eye(self.num_contexts, device=self.device)
         return EnvSpec(observation_shape=(self.num_contexts,), num_actions=self.num_arms)
 
-    def _draw(self, num: int, generator: torch.Generator) -> BanditSettings:
+    def _draw(self, num: int, generator: Generator) -> BanditSettings:
         size = (num, self.num_contexts, self.num_arms)
         return BanditSettings(
             means=draw.uniform(self.means, size, generator),
             noise=draw.uniform(self.noise, (num,), generator),
         )
 
-    def _begin(self, s: BanditSettings, generator: torch.Generator) -> tuple[BanditState, Tensor]:
+    def _begin(self, s: BanditSettings, generator: Generator) -> tuple[BanditState, Tensor]:
         state = BanditState(self._new_context(generator), s)
         return state, self._contexts[state.context]
 
-    def step(
-        self, state: BanditState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[BanditState, TimeStep]:
+    def step(self, state: BanditState, actions: Tensor, generator: Generator) -> Step[BanditState]:
         s = state.settings
         noise = torch.randn(self.num_envs, generator=generator, device=self.device)
         reward = s.means[self._copies, state.context, actions] + s.noise * noise
@@ -69,6 +67,6 @@ class Bandit(Task[BanditSettings, BanditState]):
         ended = torch.ones_like(actions, dtype=torch.bool)
         return state, later_step(self._contexts[state.context], reward, ended)
 
-    def _new_context(self, generator: torch.Generator) -> Tensor:
+    def _new_context(self, generator: Generator) -> Tensor:
         size = (self.num_envs,)
         return torch.randint(self.num_contexts, size, generator=generator, device=self.device)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, in_order, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
+from discorl.types import EnvSpec
 
 SECONDS_PER_STEP = 0.02
 MAX_POSITION = 2.4
@@ -65,7 +65,7 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
         success = 0.95 * self.horizon if isinstance(self.horizon, int) else None
         return EnvSpec(observation_shape=(4,), num_actions=2, success_return=success)
 
-    def _draw(self, num: int, generator: torch.Generator) -> CartPoleSettings:
+    def _draw(self, num: int, generator: Generator) -> CartPoleSettings:
         return CartPoleSettings(
             *(draw.uniform(bounds, (num,), generator) for bounds in self._ranges),
             horizon=draw.log_integers(self.horizon, (num,), generator),
@@ -73,15 +73,13 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
             observations=draw.shuffle(self.shuffle_observations, num, 4, generator),
         )
 
-    def _begin(
-        self, s: CartPoleSettings, generator: torch.Generator
-    ) -> tuple[CartPoleState, Tensor]:
+    def _begin(self, s: CartPoleSettings, generator: Generator) -> tuple[CartPoleState, Tensor]:
         state = CartPoleState(self._new_motion(generator), torch.zeros_like(s.horizon), s)
         return state, self._observe(state)
 
     def step(
-        self, state: CartPoleState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[CartPoleState, TimeStep]:
+        self, state: CartPoleState, actions: Tensor, generator: Generator
+    ) -> Step[CartPoleState]:
         s = state.settings
         right = in_order(s.actions, actions)
         motion = _swing(state.motion, s, s.force * (2.0 * right - 1.0))
@@ -92,7 +90,7 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
         state = CartPoleState(motion, torch.where(ended, 0, time), s)
         return state, later_step(self._observe(state), torch.ones_like(s.force), ended)
 
-    def _new_motion(self, generator: torch.Generator) -> Tensor:
+    def _new_motion(self, generator: Generator) -> Tensor:
         return 0.1 * self._chances(generator, 4) - 0.05
 
     def _observe(self, state: CartPoleState) -> Tensor:

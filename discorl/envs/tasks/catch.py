@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, first_step, later_step
+from discorl.envs.tasks.task import Step, Task, first_step, later_step
 from discorl.errors import DiscorlError
-from discorl.types import EnvSpec, TimeStep
+from discorl.types import EnvSpec
 
 MAX_CELLS = 4096
 """Of a board: pictures of the ball in each of them are kept, 64 MB of so many."""
@@ -73,7 +73,7 @@ class Catch(Task[CatchSettings, CatchState]):
             success_name="catch rate",
         )
 
-    def _draw(self, num: int, generator: torch.Generator) -> CatchSettings:
+    def _draw(self, num: int, generator: Generator) -> CatchSettings:
         rows, columns = (draw.integers(x, (num,), generator) for x in (self.rows, self.columns))
         caught, missed = (draw.uniform(x, (num,), generator) for x in (self.caught, self.missed))
         ball, paddle = torch.full_like(columns, -1), columns // 2
@@ -87,23 +87,19 @@ class Catch(Task[CatchSettings, CatchState]):
         )
 
     def reset(
-        self, generator: torch.Generator, settings: CatchSettings | None = None
-    ) -> tuple[CatchState, TimeStep]:
+        self, generator: Generator, settings: CatchSettings | None = None
+    ) -> Step[CatchState]:
         if settings is None and not self._needs_settings:
             return first_step(*self._begin(None, generator))  # the quick way
         return super().reset(generator, settings)
 
-    def _begin(
-        self, s: CatchSettings | None, generator: torch.Generator
-    ) -> tuple[CatchState, Tensor]:
+    def _begin(self, s: CatchSettings | None, generator: Generator) -> tuple[CatchState, Tensor]:
         ball = self._new_balls(s, generator)
         paddle = torch.full_like(ball, self._boards.shape[2] // 2) if s is None else s.paddle
         state = CatchState(torch.zeros_like(ball), ball, paddle, s)
         return state, self._render(state)
 
-    def step(
-        self, state: CatchState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[CatchState, TimeStep]:
+    def step(self, state: CatchState, actions: Tensor, generator: Generator) -> Step[CatchState]:
         s, shift = state.settings, actions - 1
         if s is None:
             rows, columns = self._boards.shape[1:]
@@ -124,7 +120,7 @@ class Catch(Task[CatchSettings, CatchState]):
         )
         return state, later_step(self._render(state), reward, landed)
 
-    def _new_balls(self, settings: CatchSettings | None, generator: torch.Generator) -> Tensor:
+    def _new_balls(self, settings: CatchSettings | None, generator: Generator) -> Tensor:
         if settings is None:
             columns, size = self._boards.shape[2], (self.num_envs,)
             return torch.randint(columns, size, generator=generator, device=self.device)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 
 class ChainSettings(NamedTuple):
@@ -59,7 +59,7 @@ class Chain(Task[ChainSettings, ChainState]):
             success_return=1.0 if self.noise == 0 else None,
         )
 
-    def _draw(self, num: int, generator: torch.Generator) -> ChainSettings:
+    def _draw(self, num: int, generator: Generator) -> ChainSettings:
         good = (0, self.num_actions - 1) if self.shuffle_actions else 0
         return ChainSettings(
             delay=draw.integers(self.delay, (num,), generator),
@@ -67,14 +67,12 @@ class Chain(Task[ChainSettings, ChainState]):
             good=draw.integers(good, (num,), generator),
         )
 
-    def _begin(self, s: ChainSettings, generator: torch.Generator) -> tuple[ChainState, Tensor]:
+    def _begin(self, s: ChainSettings, generator: Generator) -> tuple[ChainState, Tensor]:
         zeros = torch.zeros_like(s.delay)
         state = ChainState(zeros, zeros, s)
         return state, self._observe(state, self._random(generator))
 
-    def step(
-        self, state: ChainState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[ChainState, TimeStep]:
+    def step(self, state: ChainState, actions: Tensor, generator: Generator) -> Step[ChainState]:
         s, random = state.settings, self._random(generator)
         choice = torch.where(state.time == 0, actions + 1, state.choice)
         time = state.time + 1
@@ -84,7 +82,7 @@ class Chain(Task[ChainSettings, ChainState]):
         state = ChainState(torch.where(ended, 0, time), torch.where(ended, 0, choice), s)
         return state, later_step(self._observe(state, random), reward, ended)
 
-    def _random(self, generator: torch.Generator) -> Tensor:
+    def _random(self, generator: Generator) -> Tensor:
         """Of the noise, and of the bits."""
         return self._chances(generator, 1 + self.num_bits)
 

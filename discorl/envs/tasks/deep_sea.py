@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 
 class DeepSeaSettings(NamedTuple):
@@ -55,7 +55,7 @@ class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
             success_name="treasure rate",
         )
 
-    def _draw(self, num: int, generator: torch.Generator) -> DeepSeaSettings:
+    def _draw(self, num: int, generator: Generator) -> DeepSeaSettings:
         return DeepSeaSettings(
             size=draw.integers(self.size, (num,), generator),
             move_cost=draw.uniform(self.move_cost, (num,), generator),
@@ -64,15 +64,15 @@ class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
             else None,
         )
 
-    def _begin(self, s: DeepSeaSettings, generator: torch.Generator) -> tuple[DeepSeaState, Tensor]:
+    def _begin(self, s: DeepSeaSettings, generator: Generator) -> tuple[DeepSeaState, Tensor]:
         del generator  # nothing is random within a task
         zeros = torch.zeros_like(s.size)
         state = DeepSeaState(zeros, zeros, s)
         return state, self._observe(state)
 
     def step(
-        self, state: DeepSeaState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[DeepSeaState, TimeStep]:
+        self, state: DeepSeaState, actions: Tensor, generator: Generator
+    ) -> Step[DeepSeaState]:
         del generator
         s = state.settings
         right = actions == 1

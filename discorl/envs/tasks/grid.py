@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.grid_tasks import GridTask, wall_cells
-from discorl.envs.tasks.task import Task, in_order, later_step
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
 from discorl.errors import DiscorlError
-from discorl.types import EnvSpec, TimeStep
+from discorl.types import EnvSpec
 
 MOVES = [(-1, 0), (0, 1), (1, 0), (0, -1), (0, 0), (-1, -1), (-1, 1), (1, 1), (1, -1)]
 """Rows and columns: up, right, down, left; stay; the diagonals."""
@@ -78,7 +78,7 @@ class Grid(Task[GridSettings, GridState]):
             success_return=task.success_return,
         )
 
-    def _draw(self, num: int, generator: torch.Generator) -> GridSettings:
+    def _draw(self, num: int, generator: Generator) -> GridSettings:
         task, slot_type = self.task, self._slot_type.to(generator.device)
         walls = wall_cells(task, num, generator)
         reward, terminate, respawn, exists = [], [], [], []
@@ -105,7 +105,7 @@ class Grid(Task[GridSettings, GridState]):
             actions=actions,
         )
 
-    def _begin(self, s: GridSettings, generator: torch.Generator) -> tuple[GridState, Tensor]:
+    def _begin(self, s: GridSettings, generator: Generator) -> tuple[GridState, Tensor]:
         places = s.homes
         if places is None:
             scores = self._chances(generator, self._num_cells + 1)
@@ -114,9 +114,7 @@ class Grid(Task[GridSettings, GridState]):
         state = GridState(places[:, -1], places[:, :-1], s.exists, time, s)
         return state, self._observe(state)
 
-    def step(
-        self, state: GridState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[GridState, TimeStep]:
+    def step(self, state: GridState, actions: Tensor, generator: Generator) -> Step[GridState]:
         s, num_objects = state.settings, len(self._slot_type)
         num_chances = 2 * num_objects + (self._num_cells + 1 if s.homes is None else 0)
         chance = self._chances(generator, num_chances)

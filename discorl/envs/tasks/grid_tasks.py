@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
@@ -90,7 +90,7 @@ class GridTask:
             )
 
 
-def wall_cells(task: GridTask, num: int, generator: torch.Generator) -> Tensor:
+def wall_cells(task: GridTask, num: int, generator: Generator) -> Tensor:
     """Walls of ``num`` drawn boards, laid out on the largest; the last is nowhere. [num, C + 1]"""
     size = draw.integers(task.size, (num, 1), generator)
     side = torch.arange(draw.int_ends(task.size)[1], device=size.device)
@@ -113,6 +113,12 @@ def wall_cells(task: GridTask, num: int, generator: torch.Generator) -> Tensor:
 
 _DENSE = (Objects(2, 1, 0, 0.05), Objects(1, -1, 0.5, 0.1), Objects(1, -1, 0, 0.5))
 _LONG = (Objects(2, 1, 0, 0.01), Objects(2, -1, 0.5, 1))
+_LONGER = (Objects(2, 1, 0.1, 0.01), Objects(5, -1, 0.8, 1))
+_SLOW = (Objects(4, 1, 0, 0.005),)
+_SMALL = (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1))
+_ENDS = (Objects(1, 1, 1, 0), Objects(1, -1, 1, 0))
+_MANY_ENDS = (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1))
+_ONE = (Objects(1, 1, 0, 1),)
 
 _scattered = partial(GridTask, random_layout=True, tabular=False)
 
@@ -126,25 +132,17 @@ def _drawn(count: IntRange) -> tuple[Objects, ...]:
 GRID_TASKS: dict[str, GridTask] = {
     "dense": GridTask(11, _DENSE, 500, "four objects that soon come back, fixed places"),
     "sparse": GridTask(
-        13,
-        (Objects(1, 1, 1, 0), Objects(1, -1, 1, 0)),
-        50,
-        "one good and one bad end, 50 steps, fixed places",
-        success_return=1.0,
+        13, _ENDS, 50, "one good and one bad end, 50 steps, fixed places", success_return=1.0
     ),
     "long": GridTask(
         11, _LONG, 1000, "objects that take long to come back, 1000 steps, fixed places"
     ),
     "longer": GridTask(
-        9,
-        (Objects(2, 1, 0.1, 0.01), Objects(5, -1, 0.8, 1)),
-        2000,
-        "a wall, many bad ends, 2000 steps, fixed places",
-        walls="middle",
+        9, _LONGER, 2000, "a wall, many bad ends, 2000 steps, fixed places", walls="middle"
     ),
     "long-dense": GridTask(
         11,
-        (Objects(4, 1, 0, 0.005),),
+        _SLOW,
         2000,
         "two walls, objects that take long to come back, 2000 steps, fixed places",
         walls="cross",
@@ -153,7 +151,7 @@ GRID_TASKS: dict[str, GridTask] = {
     "random-long": _scattered(11, _LONG, 1000, "as grid:long, placed anew in each episode"),
     "random-small": _scattered(
         7,
-        (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1)),
+        _SMALL,
         500,
         "four objects and two wall cells on a 7x7 board, placed anew in each episode",
         walls="random",
@@ -161,16 +159,13 @@ GRID_TASKS: dict[str, GridTask] = {
     ),
     "random-sparse": _scattered(
         7,
-        (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1)),
+        _MANY_ENDS,
         50,
         "one good end and two bad ones, 50 steps, placed anew in each episode",
         success_return=1.0,
     ),
     "random-very-dense": _scattered(
-        11,
-        (Objects(1, 1, 0, 1),),
-        2000,
-        "one object that comes back elsewhere at once, 2000 steps",
+        11, _ONE, 2000, "one object that comes back elsewhere at once, 2000 steps"
     ),
     "sampled": _scattered(
         (5, 8),

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 
 class MDPSettings(NamedTuple):
@@ -58,7 +58,7 @@ class MDP(Task[MDPSettings, MDPState]):
         self._states = torch.eye(self.num_states, device=self.device)
         return EnvSpec(observation_shape=(self.num_states,), num_actions=self.num_actions)
 
-    def _draw(self, num: int, generator: torch.Generator) -> MDPSettings:
+    def _draw(self, num: int, generator: Generator) -> MDPSettings:
         pairs = (num, self.num_states, self.num_actions)
         scale = draw.uniform(self.determinism, (num, 1, 1, 1), generator)
         logits = scale * torch.randn(
@@ -73,14 +73,12 @@ class MDP(Task[MDPSettings, MDPState]):
             horizon=draw.log_integers(self.horizon, (num,), generator),
         )
 
-    def _begin(self, s: MDPSettings, generator: torch.Generator) -> tuple[MDPState, Tensor]:
+    def _begin(self, s: MDPSettings, generator: Generator) -> tuple[MDPState, Tensor]:
         del generator  # every episode begins alike
         zeros = torch.zeros_like(s.horizon)
         return MDPState(zeros, zeros, s), self._states[zeros]
 
-    def step(
-        self, state: MDPState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[MDPState, TimeStep]:
+    def step(self, state: MDPState, actions: Tensor, generator: Generator) -> Step[MDPState]:
         s = state.settings
         chance = torch.rand((2, self.num_envs), generator=generator, device=self.device)
         now = (self._copies, state.place, actions)

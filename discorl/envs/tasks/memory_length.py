@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange
-from discorl.envs.tasks.task import Task, in_order, later_step
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
 from discorl.errors import DiscorlError
-from discorl.types import EnvSpec, TimeStep
+from discorl.types import EnvSpec
 
 
 class MemorySettings(NamedTuple):
@@ -61,20 +61,18 @@ class Memory(Task[MemorySettings, MemoryState]):
         size = self.num_cues + 1 + self.num_bits
         return EnvSpec(observation_shape=(size,), num_actions=num_actions, success_return=1.0)
 
-    def _draw(self, num: int, generator: torch.Generator) -> MemorySettings:
+    def _draw(self, num: int, generator: Generator) -> MemorySettings:
         return MemorySettings(
             length=draw.integers(self.length, (num,), generator),
             actions=draw.shuffle(self.shuffle_actions, num, self.spec.num_actions, generator),
         )
 
-    def _begin(self, s: MemorySettings, generator: torch.Generator) -> tuple[MemoryState, Tensor]:
+    def _begin(self, s: MemorySettings, generator: Generator) -> tuple[MemoryState, Tensor]:
         random = self._random(generator)
         state = MemoryState(torch.zeros_like(s.length), self._new_cue(random), s)
         return state, self._observe(state, random)
 
-    def step(
-        self, state: MemoryState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[MemoryState, TimeStep]:
+    def step(self, state: MemoryState, actions: Tensor, generator: Generator) -> Step[MemoryState]:
         s, random = state.settings, self._random(generator)
         answer = in_order(s.actions, actions)
         ended = state.time >= s.length
@@ -86,7 +84,7 @@ class Memory(Task[MemorySettings, MemoryState]):
         )
         return state, later_step(self._observe(state, random), reward, ended)
 
-    def _random(self, generator: torch.Generator) -> Tensor:
+    def _random(self, generator: Generator) -> Tensor:
         """Of the next cue, and of the bits."""
         return self._chances(generator, 1 + self.num_bits)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl import tree
 from discorl.envs.base import check_copies
@@ -16,6 +16,8 @@ from discorl.types import EnvSpec, TimeStep
 
 Settings = TypeVar("Settings", bound=tuple[Any, ...])
 State = TypeVar("State", bound=tuple[Any, ...])
+Step: TypeAlias = tuple[State, TimeStep]
+"""What resetting and stepping return."""
 
 CPU = torch.device("cpu")
 
@@ -44,17 +46,15 @@ class Task(ABC, Generic[Settings, State]):
     def _prepare(self) -> EnvSpec:
         """Check the parameters, and make what every step needs on ``device``."""
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> Settings:
+    def sample_settings(self, num: int, generator: Generator) -> Settings:
         """Draw ``num`` tasks, from the values and ranges given to the constructor. [num, ...]"""
         return tree.to(self._draw(num, generator), self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: Settings | None = None
-    ) -> tuple[State, TimeStep]:
+    def reset(self, generator: Generator, settings: Settings | None = None) -> Step[State]:
         """Begin with ``settings`` [B, ...]; None: all copies are the one task of ``task_seed``."""
         if settings is None:
             # Drawn on the CPU, so that the task is the same on every device.
-            drawn = self.sample_settings(1, torch.Generator().manual_seed(self.task_seed))
+            drawn = self.sample_settings(1, Generator().manual_seed(self.task_seed))
             settings = tree.map(lambda x: x.expand(self.num_envs, *x.shape[1:]).contiguous(), drawn)
         for x in tree.leaves(settings):
             if len(x) != self.num_envs:
@@ -65,26 +65,24 @@ class Task(ABC, Generic[Settings, State]):
         return first_step(*self._begin(settings, generator))
 
     @abstractmethod
-    def step(
-        self, state: State, actions: Tensor, generator: torch.Generator
-    ) -> tuple[State, TimeStep]:
+    def step(self, state: State, actions: Tensor, generator: Generator) -> Step[State]:
         """Take ``actions`` [B]; see ``TimeStep`` for what comes back at the end of an episode."""
 
     @abstractmethod
-    def _draw(self, num: int, generator: torch.Generator) -> Settings:
+    def _draw(self, num: int, generator: Generator) -> Settings:
         """Settings of ``num`` tasks, where the generator is."""
 
     @abstractmethod
-    def _begin(self, s: Settings, generator: torch.Generator) -> tuple[State, Tensor]:
+    def _begin(self, s: Settings, generator: Generator) -> tuple[State, Tensor]:
         """The state in which episodes begin, and what is observed of it."""
 
-    def _chances(self, generator: torch.Generator, *shape: int) -> Tensor:
+    def _chances(self, generator: Generator, *shape: int) -> Tensor:
         """Numbers from 0 to 1, drawn for each copy. [B, *shape]"""
         size = (self.num_envs, *shape)
         return torch.rand(size, generator=generator, device=self.device)
 
 
-def first_step(state: State, observation: Tensor) -> tuple[State, TimeStep]:
+def first_step(state: State, observation: Tensor) -> Step[State]:
     """The state, with the time step of a reset."""
     zeros = observation.new_zeros(len(observation))
     return state, TimeStep(observation, zeros, torch.ones_like(zeros))

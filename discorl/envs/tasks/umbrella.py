@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, in_order, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
+from discorl.types import EnvSpec
 
 
 class UmbrellaSettings(NamedTuple):
@@ -57,24 +57,22 @@ class Umbrella(Task[UmbrellaSettings, UmbrellaState]):
             success_return=1.0 if self.noise == 0 else None,
         )
 
-    def _draw(self, num: int, generator: torch.Generator) -> UmbrellaSettings:
+    def _draw(self, num: int, generator: Generator) -> UmbrellaSettings:
         return UmbrellaSettings(
             length=draw.integers(self.length, (num,), generator),
             noise=draw.uniform(self.noise, (num,), generator),
             actions=draw.shuffle(self.shuffle_actions, num, self.spec.num_actions, generator),
         )
 
-    def _begin(
-        self, s: UmbrellaSettings, generator: torch.Generator
-    ) -> tuple[UmbrellaState, Tensor]:
+    def _begin(self, s: UmbrellaSettings, generator: Generator) -> tuple[UmbrellaState, Tensor]:
         coins = self._coins(generator)
         zeros = torch.zeros_like(s.length)
         state = UmbrellaState(zeros, coins[:, 0], zeros.bool(), s)
         return state, self._observe(state, coins)
 
     def step(
-        self, state: UmbrellaState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[UmbrellaState, TimeStep]:
+        self, state: UmbrellaState, actions: Tensor, generator: Generator
+    ) -> Step[UmbrellaState]:
         s, coins = state.settings, self._coins(generator)
         takes = in_order(s.actions, actions) == 1
         have = torch.where(state.time == 0, takes, state.have)
@@ -90,7 +88,7 @@ class Umbrella(Task[UmbrellaSettings, UmbrellaState]):
         )
         return state, later_step(self._observe(state, coins), reward, ended)
 
-    def _coins(self, generator: torch.Generator) -> Tensor:
+    def _coins(self, generator: Generator) -> Tensor:
         """Of the next forecast, of the noise, and of the bits."""
         return self._chances(generator, 2 + self.num_bits) < 0.5
 
