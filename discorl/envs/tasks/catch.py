@@ -52,7 +52,7 @@ class Catch(Task[CatchSettings, CatchState]):
     shuffle_actions: bool = False
 
     def _prepare(self) -> EnvSpec:
-        (fewest, rows), (narrowest, columns) = draw.int_ends(self.rows), draw.int_ends(self.columns)
+        (fewest, rows), (narrowest, columns) = draw.ends(self.rows), draw.ends(self.columns)
         size = f"{self.rows}x{self.columns}"
         if fewest < 2 or narrowest < 1:
             raise DiscorlError(f"a Catch board needs 2 rows and 1 column or more, not {size}")

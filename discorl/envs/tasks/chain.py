@@ -50,7 +50,7 @@ class Chain(Task[ChainSettings, ChainState]):
         draw.check_range("noise", self.noise, 0)
         draw.check_count("num_bits", self.num_bits, 0, 10_000)
         draw.check_count("num_actions", self.num_actions, 2, 10_000)
-        longest = draw.int_ends(self.delay)[1]
+        longest = draw.ends(self.delay)[1]
         self._times = torch.eye(longest, device=self.device)
         self._choices = torch.eye(self.num_actions + 1, device=self.device)[:, 1:]
         return EnvSpec(

@@ -46,7 +46,7 @@ class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
     def _prepare(self) -> EnvSpec:
         draw.check_range("the size of a deep sea", self.size, 2, 100)
         draw.check_range("move_cost", self.move_cost, 0, 0.5)
-        self._width = draw.int_ends(self.size)[1]
+        self._width = draw.ends(self.size)[1]
         return EnvSpec(
             observation_shape=(self._width, self._width),
             num_actions=2,

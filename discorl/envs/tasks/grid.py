@@ -60,7 +60,7 @@ class Grid(Task[GridSettings, GridState]):
         task, num_actions = self.task, self.num_actions
         if num_actions not in (4, 5, 9):
             raise DiscorlError(f"a grid world has 4, 5 or 9 moves, not {num_actions}")
-        self.size = draw.int_ends(task.size)[1]
+        self.size = draw.ends(task.size)[1]
         self._num_cells = self.size**2
         self._has_walls = task.walls != "none" or isinstance(task.size, tuple)
         slots = [i for i, kind in enumerate(task.objects) for _ in range(kind.max_count)]
@@ -119,7 +119,9 @@ class Grid(Task[GridSettings, GridState]):
         num_chances = 2 * num_objects + (self._num_cells + 1 if s.homes is None else 0)
         chance = self._chances(generator, num_chances)
 
-        agent = self._move(state, actions)
+        agent = self._targets[in_order(s.actions, actions), state.agent]
+        if self._has_walls:
+            agent = torch.where(s.walls[self._copies, agent], state.agent, agent)
         hit = state.present & (state.cells == agent[:, None])
         reward = (hit * s.reward).sum(1)
         over = hit & (chance[:, :num_objects] < s.terminate)
@@ -137,13 +139,6 @@ class Grid(Task[GridSettings, GridState]):
             agent, cells = torch.where(ended, s.homes[:, -1], agent), state.cells
         state = GridState(agent, cells, present, torch.where(ended, 0, time), s)
         return state, later_step(self._observe(state), reward, ended)
-
-    def _move(self, state: GridState, actions: Tensor) -> Tensor:
-        s = state.settings
-        target = self._targets[in_order(s.actions, actions), state.agent]
-        if not self._has_walls:
-            return target
-        return torch.where(s.walls[self._copies, target], state.agent, target)
 
     def _places(self, scores: Tensor) -> Tensor:
         """Different cells for the objects and the agent: those of the lowest scores. [B, K + 1]"""

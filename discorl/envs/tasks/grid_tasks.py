@@ -34,7 +34,7 @@ class Objects:
     @property
     def max_count(self) -> int:
         """The most there can be of them."""
-        return draw.int_ends(self.count)[1]
+        return draw.ends(self.count)[1]
 
     @property
     def can_be_missing(self) -> bool:
@@ -71,7 +71,7 @@ class GridTask:
             raise DiscorlError(
                 "the index of a state does not show a random layout: set tabular=False"
             )
-        smallest = draw.int_ends(self.size)[0]
+        smallest = draw.ends(self.size)[0]
         if self.walls in ("middle", "cross") and smallest < 3:
             raise DiscorlError("a wall with two gaps needs a grid world of size 3 or more")
         draw.check_range("num_walls", self.num_walls, 0, (smallest // 2) ** 2)
@@ -79,7 +79,7 @@ class GridTask:
             "none": 0,
             "middle": smallest,
             "cross": 2 * smallest,
-            "random": draw.int_ends(self.num_walls)[1],
+            "random": draw.ends(self.num_walls)[1],
         }[self.walls]
         num_objects = sum(kind.max_count for kind in self.objects)
         # Room for every object and the agent, beside where they all are now.
@@ -93,7 +93,7 @@ class GridTask:
 def wall_cells(task: GridTask, num: int, generator: Generator) -> Tensor:
     """Walls of ``num`` drawn boards, laid out on the largest; the last is nowhere. [num, C + 1]"""
     size = draw.integers(task.size, (num, 1), generator)
-    side = torch.arange(draw.int_ends(task.size)[1], device=size.device)
+    side = torch.arange(draw.ends(task.size)[1], device=size.device)
     row, column = (x.flatten() for x in torch.meshgrid(side, side, indexing="ij"))
     walls = (row >= size) | (column >= size)
     middle, gap = size // 2, (size - 1) // 4
