@@ -29,9 +29,6 @@ class Agent:
     net: nn.Module
     rule: UpdateRule
     optimiser: optim.Transform
-    mask_episode_starts: bool = True
-    """Leave the first step of each episode out of the loss, as the reference does. Switch it off
-    where episodes are a step or two long: the first action would never be learnt from."""
     burn_in: int = 0
     """First steps of a rollout that only warm up the state of a recurrent network, without loss."""
     native: bool = False

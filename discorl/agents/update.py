@@ -164,7 +164,7 @@ def loss_and_output_grads(
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rollout = without_burn_in(rollout, agent.burn_in)
         per_step, parts = agent.rule.loss(predictions, targets, rollout)
-        mask = loss_mask(rollout, agent.mask_episode_starts)
+        mask = loss_mask(rollout, agent.rule.mask_episode_starts)
         loss = masked_mean(per_step, mask, across)
         means = {name: live_mean(x.detach(), rollout.is_dead) for name, x in parts.items()}
         return loss, means

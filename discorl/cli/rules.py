@@ -49,7 +49,7 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     print(f"{loaded.name}: {loaded.path}")
     print(f"  sha256      {sha256(loaded.path)}")
     print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
-    for title in ("sizes", "value_head", "returns", "weights"):
+    for title in ("sizes", "value_head", "returns", "settings"):
         fields = dataclasses.asdict(getattr(loaded.rule, title))
         print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():

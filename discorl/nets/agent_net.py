@@ -16,6 +16,7 @@ from discorl.nets.lstm import LSTM
 from discorl.ops import native
 from discorl.types import (
     AgentOutput,
+    DiscoPredictions,
     Heads,
     Layers,
     LSTMState,
@@ -23,7 +24,9 @@ from discorl.types import (
     Predictions,
     Reader,
     Reading,
+    ReadUnroll,
     Unroll,
+    ValuePredictions,
 )
 
 HEAD_INIT_STD = 0.01
@@ -180,7 +183,7 @@ class AgentNet(nn.Module):
             of_actions = _cat(of_actions, self._read_every_action(last, reader))
             of_states = _in_blocks(lambda y: reader.y(y, ()), y)
             of_states = _cat(of_states, reader.y(last, self._y_head()))
-        return Unroll(predictions, _reading(of_states, of_actions, len(actions)))
+        return ReadUnroll(predictions, _reading(of_states, of_actions, len(actions)))
 
     def predict(
         self,
@@ -208,7 +211,7 @@ class AgentNet(nn.Module):
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
         of_states = _in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
         of_actions = self._read_every_action(embedding, reader)
-        return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
+        return ReadUnroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
     def validate(
         self,
@@ -244,7 +247,8 @@ class AgentNet(nn.Module):
             if name in self.flat_heads
         }
         if self.action_model is None or not of_actions:
-            return Predictions(**bootstrapped), None
+            kind = ValuePredictions if "v" in bootstrapped else Predictions
+            return kind(**bootstrapped), None
 
         trained, last = embedding.split([len(embedding) - batch, batch])
         y = self.flat_heads["y"](trained)
@@ -254,7 +258,7 @@ class AgentNet(nn.Module):
         heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
         by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
         learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
-        predictions = Predictions(**bootstrapped, **learnt)
+        predictions = DiscoPredictions(bootstrapped["logits"], **learnt)
         return predictions, _Parts(last, cell, gates, taken, y, heads)
 
     def _refuse_core(self, instead: str) -> None:

@@ -21,7 +21,17 @@ from discorl.own_agent.contract import (
     reset_where,
     split_output,
 )
-from discorl.types import AgentOutput, Heads, Predictions, Reader, Reading, Unroll
+from discorl.types import (
+    AgentOutput,
+    DiscoPredictions,
+    Heads,
+    Predictions,
+    Reader,
+    Reading,
+    ReadUnroll,
+    Unroll,
+    ValuePredictions,
+)
 
 TAKEN_ACTION_HEADS = {"z": "z_a", "q": "q_a", "aux_pi": "aux_pi_a"}
 
@@ -85,20 +95,21 @@ class ModuleNet(nn.Module):
             check_graph(out)
         bootstrapped = {name: out[name] for name in ("logits", "v") if name in out}
         if reader is None:
-            return Unroll(Predictions(**bootstrapped))
+            kind = ValuePredictions if "v" in bootstrapped else Predictions
+            return Unroll(kind(**bootstrapped))
         learnt = {"y": out["y"][:-1]}
         for name, taken in TAKEN_ACTION_HEADS.items():
             learnt[taken] = _of_taken(out[name][:-1], actions[:-1])
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             reading = _read(out, reader)
-        return Unroll(Predictions(**bootstrapped, **learnt), reading)
+        return ReadUnroll(DiscoPredictions(out["logits"], **learnt), reading)
 
     def read_all(self, observations: Inputs | Any, reader: Reader) -> Unroll:
         """Logits, and the rule's reading of all states and actions, for the target network."""
         inputs = _as_inputs(observations)
         if self.form is not Form.FEEDFORWARD:
             out = self._steps(inputs)
-            return Unroll(Predictions(out["logits"]), _read(out, reader))
+            return ReadUnroll(Predictions(out["logits"]), _read(out, reader))
 
         # Some rows at a time: of z and q only a few numbers are kept.
         shape = inputs.reset.shape
@@ -109,7 +120,7 @@ class ModuleNet(nn.Module):
             out = self._rows(tree.index(rows, slice(start, start + step)))
             blocks.append((out["logits"], _read(out, reader)))
         joined = tree.map(lambda *xs: torch.cat(xs).unflatten(0, shape), *blocks)
-        return Unroll(Predictions(joined[0]), joined[1])
+        return ReadUnroll(Predictions(joined[0]), joined[1])
 
     def validate(
         self, observations: Inputs | Any, actions: Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class DiscoTrainer:
         else:
             rule = DiscoUpdateRule(rule, device=self.device)
         if mask_episode_starts is not None:
-            rule.mask_episode_starts = mask_episode_starts
+            rule.rule = replace(rule.rule, mask_episode_starts=mask_episode_starts)
         self.agent = agent
         self.rule = rule
         self.batch_size = batch_size

@@ -91,10 +91,8 @@ class DiscoUpdateRule:
                 )
         self.device = exact_device(device)
         self.params: Params = tree.to(params, self.device)
-        own: bool = getattr(self.rule, "mask_episode_starts", True)
-        self.mask_episode_starts = own if mask_episode_starts is None else mask_episode_starts
-        """Leave the first step of each episode out of the loss, as the reference does; by default
-        as the rule's agents did when it was found."""
+        if mask_episode_starts is not None:
+            self.rule = replace(self.rule, mask_episode_starts=mask_episode_starts)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -141,9 +139,7 @@ class DiscoUpdateRule:
     ) -> tuple[AgentState, UpdateInfo]:
         """``update_agent`` for a module; ``rollout`` as ``for_learner`` returns it."""
         with unchanged_buffers(agent), kept_parameters(agent):
-            learner = Agent(
-                self.net(agent, rollout), self.rule, optimiser, self.mask_episode_starts
-            )
+            learner = Agent(self.net(agent, rollout), self.rule, optimiser)
             return update_agent(learner, self.params, state, rollout)
 
     def net(self, agent: nn.Module, rollout: Rollout) -> ModuleNet:

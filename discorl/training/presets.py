@@ -9,17 +9,10 @@ from typing import Any, Literal
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNetSizes
+from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.store import DISCO103, load_rule
 from discorl.rules.values import ReturnSettings
-from discorl.training.config import (
-    ActorCriticConfig,
-    DiscoConfig,
-    EnvConfig,
-    NetConfig,
-    OptimiserConfig,
-    ReturnConfig,
-    TrainConfig,
-)
+from discorl.training.config import EnvConfig, NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.rule_choice import ACTOR_CRITIC, POLICY_GRADIENT, best_at_hand
 
 PAPER_NET = NetConfig(
@@ -156,11 +149,8 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     if found.sizes != MetaNetSizes() and prefix not in {*PAPER, "minatar", "minigrid"}:
         config = _for_small_rule(config)
     if found.returns != ReturnSettings():
-        returns = ReturnConfig(found.returns.discount, found.returns.lambda_)
-        config = replace(config, returns=returns)
-    w = found.weights
-    disco = DiscoConfig(w.pi, w.y, w.z, w.aux_pi, w.q, found.target_rate)
-    return replace(config, disco=disco)
+        config = replace(config, returns=found.returns)
+    return replace(config, disco=found.settings)
 
 
 def _for_small_rule(config: TrainConfig) -> TrainConfig:
@@ -196,13 +186,13 @@ def _for_actor_critic(config: TrainConfig) -> TrainConfig:
             replay_share=0.0,
             net=replace(config.net, zero_values=True),
             optimiser=optimiser,
-            actor_critic=ActorCriticConfig(entropy_cost=0.01),
+            actor_critic=ActorCriticSettings(entropy_cost=0.01),
         )
     return replace(
         config,
         replay_share=0.5,
         optimiser=optimiser,
-        actor_critic=ActorCriticConfig(entropy_cost=0.01, num_bins=None),
+        actor_critic=ActorCriticSettings(entropy_cost=0.01, num_bins=None),
     )
 
 
@@ -244,7 +234,7 @@ def _paper(task: str, suite: str) -> TrainConfig:
             schedule=row.schedule,
             warmup_steps=row.warmup_steps,
         ),
-        returns=ReturnConfig(discount=row.discount),
+        returns=ReturnSettings(discount=row.discount),
     )
 
 

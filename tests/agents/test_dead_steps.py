@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -60,8 +61,9 @@ def follow_plan(mode: AutoresetMode, agent: Agent, state: AgentState, num_steps:
 
 
 def agent_and_state(name: str, mask: bool) -> tuple[Agent, AgentState, dict]:
-    rule = RULES[name]()
-    agent = small_agent(rule, 2, (3,), AS_THEY_ARE, mask_episode_starts=mask)
+    made: Any = RULES[name]()
+    rule = replace(made, mask_episode_starts=mask)
+    agent = small_agent(rule, 2, (3,), AS_THEY_ARE)
     state = agent.init_state(rng())
     state = replace(state, params=disturbed(state.params, 0.3))
     if state.rule.target_params is not None:

@@ -19,7 +19,7 @@ from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.meta.meta_value import MetaValue, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import Window
+from discorl.meta.window import Window
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.lstm import LSTM
 from discorl.nets.net_config import NetConfig

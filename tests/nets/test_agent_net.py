@@ -17,7 +17,7 @@ from discorl.nets.torsos import MLPTorso
 from discorl.ops.categorical import select_action
 from discorl.ops.softmax import mlp
 from discorl.rules import ActorCritic
-from discorl.types import EnvSpec, Heads, LSTMState, Reader, Unroll
+from discorl.types import DiscoPredictions, EnvSpec, Heads, LSTMState, Reader, ReadUnroll
 from tests.builders import assert_bit_equal, disturbed, random_rollout, rng, small_disco
 
 # Readers that keep everything: what is read is then what was predicted.
@@ -53,7 +53,7 @@ def test_unroll_agrees_with_output(
         name: getattr(full, name).unflatten(0, (num_steps, batch))
         for name in ("logits", "y", "z", "q", "aux_pi")
     }
-    unrolled: Unroll = call(
+    unrolled: ReadUnroll[DiscoPredictions] = call(
         net,
         params,
         observations,
@@ -73,7 +73,6 @@ def test_unroll_agrees_with_output(
         unrolled.reading,
         call(net, params, observations, EVERYTHING, method="read_all").reading,
     ):
-        assert reading is not None
         torch.testing.assert_close(reading.y, out["y"])
         torch.testing.assert_close(reading.y_lifetime, 2 * out["y"])
         torch.testing.assert_close(reading.z, out["z"])
@@ -93,7 +92,7 @@ def test_readings_carry_gradients_only_if_asked() -> None:
     rollout = random_rollout(4, 2, 3, (2, 2))
     params = {k: p.requires_grad_() for k, p in params.items()}
     for differentiable in (False, True):
-        unrolled: Unroll = call(
+        unrolled: ReadUnroll[DiscoPredictions] = call(
             net,
             params,
             rollout.observations.double(),
@@ -102,9 +101,7 @@ def test_readings_carry_gradients_only_if_asked() -> None:
             method="unroll",
             differentiable=differentiable,
         )
-        assert unrolled.reading is not None
         assert unrolled.reading.z.requires_grad is differentiable
-        assert unrolled.predictions.z_a is not None
         assert unrolled.predictions.z_a.requires_grad
 
 
@@ -143,7 +140,7 @@ def test_any_torso_will_do() -> None:
     net = AgentNet(torso, 18, 3, rule.heads(3), 5, (6,))
     rollout = random_rollout(4, 2, 3, (4, 4))
     params = init_params(net, rng())
-    unrolled: Unroll = call(
+    unrolled: ReadUnroll[DiscoPredictions] = call(
         net,
         params,
         rollout.observations,

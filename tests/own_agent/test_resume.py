@@ -16,7 +16,7 @@ from discorl.errors import DiscorlError
 from discorl.optim import warmup_cosine
 from discorl.own_agent import DiscoTrainer, collect_rollout
 from discorl.rules import ActorCritic
-from tests.builders import SMALL_VALUE, assert_bit_equal, random_rollout, random_rule_params
+from tests.builders import assert_bit_equal, random_rollout, random_rule_params
 from tests.own_agent.own_agents import Corridor, PlainAgent, RecurrentAgent, small_rule
 
 
@@ -114,7 +114,7 @@ def test_schedules_go_on_too() -> None:
 
 
 def test_a_rule_without_parameters_or_target() -> None:
-    rule = ActorCritic(value_head=SMALL_VALUE)
+    rule = ActorCritic(num_bins=11, max_abs_value=5.0)
     trainers = [make(PlainAgent(rule.heads(3)), rule=rule) for _ in range(2)]
     for i in range(4):
         trainers[0].step(random_rollout(seed=i))
