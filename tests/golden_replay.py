@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -29,17 +29,15 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
+from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
+from discorl.meta.estimators.base import MetaGradient
+from discorl.meta.life import GivenRollouts
+from discorl.meta.meta_gradient import meta_gradient
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import (
-    GivenRollouts,
-    MemoryMode,
-    MetaGradient,
-    Window,
-    meta_gradient,
-)
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import categorical, moments, squash
@@ -48,12 +46,15 @@ from discorl.rules.format import arrays_to_params, params_to_arrays, reference_n
 from discorl.rules.store import load_rule
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values, estimate_values
 from discorl.types import (
+    ActionValues,
     AgentState,
+    DiscoTargets,
     Moments,
     Params,
     Predictions,
     Rollout,
     RuleState,
+    StateValues,
     Targets,
     Values,
 )
@@ -106,6 +107,13 @@ MADE_OF_VALUES = {
     *("q_td", "normalized_q_td", "td", "tds", "normalized_td", "normalized_tds"),
     *("value", "values", "avg_value", "target_value", "value_target"),
 }
+VALUE_NAMES = {
+    "adv": "advantage",
+    "normalized_adv": "normalized_advantage",
+    "qv_adv": "qv_advantage",
+    "normalized_qv_adv": "normalized_qv_advantage",
+}
+"""What the reference calls otherwise than ``Values``."""
 MADE_BY_THE_RULE = {"pi", "y", "z", "meta_input_emb"} | {
     f"{name}_{part}" for name in "yz" for part in ("logsumexp", "first8")
 }
@@ -203,12 +211,18 @@ def unit_bins(num_bins: int) -> ValueHead:
     return ValueHead(num_bins=num_bins, max_abs=(num_bins - 1) / 2)
 
 
-def value_rounding(*values: Tensor | None) -> float:
+def value_rounding(*values: Tensor) -> float:
     """Four steps of the reference's float32 values: each of two can be off by two of them, and so
     their difference by four."""
-    largest = max(float(v.abs().max()) for v in values if v is not None)
+    largest = max(float(v.abs().max()) for v in values)
     step_of_root = 2.0**-15  # float32 spacing between 256 and 512
     return 4 * (2 * (1 + largest) ** 0.5 * step_of_root)
+
+
+def values_in(values: Values) -> list[Tensor]:
+    """The estimates that others are differences of."""
+    of_actions = isinstance(values, ActionValues)
+    return [values.value, *([values.q_value, values.target_q_value] if of_actions else [])]
 
 
 def normalized_rounding(rounding: float, normalized: Tensor, state: Moments) -> float:
@@ -326,28 +340,10 @@ def replay_value_estimation(arrays: Arrays, report: Report) -> None:
     logits = given["pi_logits"]
 
     def compare(prefix: str, values: Values, state: RuleState) -> float:
-        rounding = value_rounding(values.value, values.q_value, values.target_q_value)
-        names = {
-            "adv": values.advantage,
-            "normalized_adv": values.normalized_advantage,
-            "normalized_q_td": values.normalized_q_td,
-            "normalized_qv_adv": values.normalized_qv_advantage,
-            "normalized_td": values.normalized_td,
-            "q_target": values.q_target,
-            "q_td": values.q_td,
-            "q_value": values.q_value,
-            "qv_adv": values.qv_advantage,
-            "rho": values.rho,
-            "target_q_value": values.target_q_value,
-            "target_value": values.target_value,
-            "td": values.td,
-            "value": values.value,
-            "value_target": values.value_target,
-        }
+        rounding = value_rounding(*values_in(values))
         for name, want in group(arrays, prefix).items():
             if name != "loss_from_td":
-                got = names[name]
-                assert got is not None, name
+                got = getattr(values, VALUE_NAMES.get(name, name))
                 allowed = rounding if name in MADE_OF_VALUES else 0.0
                 if name.startswith("normalized"):
                     kept = state.td_moments if name.endswith("td") else state.advantage_moments
@@ -421,7 +417,7 @@ class LearnerKind:
     second_head: str
     learning_rate: float
     tolerances: Tolerances
-    targets: Callable[[Targets], dict[str, Tensor | None]]
+    targets: Callable[[Any], dict[str, Tensor]]
     log_names: dict[str, str]
     """The reference's name of each quantity it logs -> ours."""
 
@@ -432,13 +428,14 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
     target_arrays = group(arrays, "target_params_0")
     target_params = agent_params(target_arrays, kind.second_head) if target_arrays else None
     optimiser = adam_clip(kind.learning_rate)
-    agent = Agent(net_for(params, kind.rule), kind.rule, optimiser, mask_episode_starts=True)
+    agent = Agent(net_for(params, kind.rule), kind.rule, optimiser)
     state = initial_state(agent, params, target_params)
     tolerances = kind.tolerances
 
     if outputs := group(arrays, "agent_out_0"):
         observations = rollout_of(group(arrays, "rollout_0")).observations
-        output = torch.func.functional_call(agent.net, params, (observations.flatten(0, 1),))
+        rows = observations.flatten(0, 1)
+        output = with_params(agent.net, params, lambda net: net.output(rows))
         for name, want in outputs.items():
             got = getattr(output, name).unflatten(0, observations.shape[:2])
             report.check(f"agent_out/{name}", got, want, tolerances.values)
@@ -449,10 +446,9 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
     for i, rollout in enumerate(rollouts):
         state, info = update_agent(agent, kind.rule_params, state, rollout)
         values = info.targets.values
-        rounding = value_rounding(values.value, values.q_value, values.target_q_value)
+        rounding = value_rounding(*values_in(values))
         for name, want in group(arrays, f"targets_{i}").items():
             got = kind.targets(info.targets)[name]
-            assert got is not None, name
             allowed = rounding if name in MADE_OF_VALUES else 0.0
             if name in MADE_BY_THE_RULE:
                 allowed = RULE_SENSITIVITY * rounding
@@ -534,9 +530,8 @@ def check_rule_state(
         report.check(f"lifetime_rnn/{part}", got, want, tolerances.values, allowed)
 
 
-def disco_targets(targets: Targets) -> dict[str, Tensor | None]:
+def disco_targets(targets: DiscoTargets) -> dict[str, Tensor]:
     v = targets.values
-    assert targets.y is not None and targets.z is not None
     return {
         "adv": v.advantage,
         "normalized_adv": v.normalized_advantage,
@@ -610,7 +605,7 @@ def replay_disco_learner(arrays: Arrays, report: Report) -> None:
 
 
 def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
-    def targets(targets: Targets) -> dict[str, Tensor | None]:
+    def targets(targets: Targets[StateValues]) -> dict[str, Tensor]:
         v = targets.values
         return {
             "raw_advs": v.advantage,
@@ -623,7 +618,11 @@ def replay_actor_critic_learner(arrays: Arrays, report: Report) -> None:
 
     num_bins = arrays["params_0/mlp/~_head_pass/torso_head_1/~/linear_0/b"].shape[0]
     kind = LearnerKind(
-        rule=ActorCritic(value_head=unit_bins(num_bins), returns=SETTINGS.returns),
+        rule=ActorCritic(
+            num_bins=unit_bins(num_bins).num_bins,
+            max_abs_value=unit_bins(num_bins).max_abs,
+            returns=SETTINGS.returns,
+        ),
         rule_params={},
         second_head="v",
         learning_rate=SETTINGS.actor_critic_learning_rate,
@@ -663,7 +662,7 @@ def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple, Tolerances]:
     rule, rule_params, tolerances = disco_rule(arrays)
     params = agent_params(group(arrays, "params_0"), "y")
     optimiser = adam_clip(SETTINGS.disco_learning_rate)
-    agent = Agent(net_for(params, rule), rule, optimiser, mask_episode_starts=True)
+    agent = Agent(net_for(params, rule), rule, optimiser)
     targets = group(arrays, "target_params_0")
     start = initial_state(agent, params, agent_params(targets, "y") if targets else None)
 
@@ -719,11 +718,11 @@ def float32_noise(window: Window, inputs: tuple) -> tuple[Params, dict[str, floa
         return through(window, tree.map(change, inputs), "plain")
 
     exact = run(in_float64)
-    in_params = {k: torch.zeros(()) for k in exact.state.params}
+    in_params = {k: torch.zeros(()) for k in exact.life.agents.params}
     in_gradient: dict[str, float] = {}
     for other in jittered_runs(run):
-        for name, p in other.state.params.items():
-            distance = (p - exact.state.params[name]).abs().max()
+        for name, p in other.life.agents.params.items():
+            distance = (p - exact.life.agents.params[name]).abs().max()
             in_params[name] = torch.maximum(in_params[name], distance)
         for name, got in other.gradient.items():
             want = exact.gradient[name]
@@ -759,11 +758,11 @@ def check_meta_gradient(
     for name, want in group(arrays, "params_final").items():
         ours = agent_name(name).replace("second", "y")
         allowed = NOISE_MARGIN * float(noise_in_params[ours])
-        got = result.state.params[ours]
+        got = result.life.agents.params[ours]
         report.check(f"{mode}/params_final", got, want.T, tolerances.params, allowed)
     final = value_params(group(arrays, "value_params_final"))
     for name, want in final.items():
-        got = result.value_state.params[name]
+        got = result.life.values.params[name]
         report.check(f"{mode}/value_params_final", got, want.numpy(), tolerances.params)
 
     gradient = {k: torch.from_numpy(v) for k, v in params_to_arrays(result.gradient).items()}

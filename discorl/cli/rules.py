@@ -51,14 +51,15 @@ def _show(rule: tyro.conf.Positional[str]) -> int:
     Args:
         rule: Name of a rule, or path of a rule file.
     """
-    from discorl.rules.store import load_rule, sha256
+    from discorl.rules.store import file_settings, load_rule, sha256
 
     loaded = load_rule(rule)
     print(f"{loaded.name}: {loaded.path}")
     print(f"  sha256      {sha256(loaded.path)}")
     print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
+    groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
     for title in ("sizes", "value_head", "returns", "weights"):
-        fields = dataclasses.asdict(getattr(loaded.rule, title))
+        fields = groups[title]
         print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():
         print(f"  {key:11} {value}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from discorl.comparison.curves import Curve, area, common_range, final_score, resample
 from discorl.comparison.human import human_scale
-from discorl.comparison.records import RunRecord, find_runs, is_discovery, read_run
+from discorl.comparison.records import RunRecord, find_runs, read_run
 from discorl.comparison.result import (
     Band,
     Comparison,
@@ -31,6 +31,7 @@ from discorl.comparison.statistics import (
     probability_of_improvement,
 )
 from discorl.errors import DiscorlError
+from discorl.runs.config_file import NoRun
 
 Metric = Literal["auto", "return", "success"]
 
@@ -42,7 +43,7 @@ MAX_RUN_POINTS = 400
 
 
 def compare(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     metric: Metric = "auto",
     by_settings: bool = True,
     samples: int = 10_000,
@@ -53,14 +54,17 @@ def compare(
     if samples < 100:
         raise DiscorlError(f"bootstrap intervals need 100 samples or more, not {samples}")
     rng = np.random.default_rng(0)
-    folders = find_runs(paths)
-    discoveries = [folder for folder in folders if is_discovery(folder)]
-    runs = [read_run(folder) for folder in folders if folder not in discoveries]
+    runs, notes = [], []
+    for folder in find_runs(paths):
+        try:
+            runs.append(read_run(folder))
+        except NoRun as e:
+            notes.append(f"{e}: left out")
     if not runs:
         raise DiscorlError(
-            "these are discoveries of rules: train agents with the rules, compare those"
+            f"no agent was trained here: {'; '.join(notes)}. Name runs of 'discorl train', or "
+            "train agents with the rules and compare those"
         )
-    notes = [f"{folder} is the discovery of a rule: left out" for folder in discoveries]
     notes += [note for run in runs for note in run.notes]
     groups, left_out = group_runs(runs, by_settings)
     notes += left_out

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ except ImportError:  # Windows
 def new_run_folder(out: Path | None, default_name: str) -> Path:
     """Create the folder of a run; refuses one that already holds a run."""
     folder = out or Path("runs") / f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if out is not None and (folder / "config.json").exists():
-        raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
+    if out is not None:
+        _check_free(folder)
     try:
         try:
             folder.mkdir(parents=True, exist_ok=out is not None)
@@ -46,6 +46,34 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
             f"cannot write to {folder}: {e.strerror}; choose another --out"
         ) from None
     return folder
+
+
+@contextmanager
+def started_folder(out: Path | None, default_name: str, stack: ExitStack) -> Iterator[Path]:
+    """A new run's folder, which ``stack`` holds from now on, while the run starts in it.
+
+    If that fails, nothing of it is left behind.
+    """
+    base = out or Path("runs")
+    missing = [p for p in (base, *base.parents) if not p.exists()]
+    folder = new_run_folder(out, default_name)
+    stack.enter_context(held(folder))
+    _check_free(folder)  # again: another process may have been faster
+    before = set(folder.iterdir())
+    try:
+        yield folder
+    except BaseException:
+        for path in set(folder.iterdir()) - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in missing if out else [folder, *missing]:
+            with suppress(OSError):  # another run has begun in it meanwhile
+                path.rmdir()
+        raise
+
+
+def _check_free(folder: Path) -> None:
+    if (folder / "config.json").exists():
+        raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
 
 
 @contextmanager
@@ -74,7 +102,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def write_json(path: Path, content: Any) -> None:
     """JSON that people can read."""
-    write_text(path, json.dumps(content, indent=2, default=_plain) + "\n")
+    write_text(path, json.dumps(content, indent=2, default=str) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -102,11 +130,8 @@ def load_params(path: Path) -> Params:
             return {name: torch.from_numpy(archive[name]) for name in archive.files}
     except FileNotFoundError:
         raise DiscorlError(f"no agent at {path}: is this the folder of a finished run?") from None
-    except Exception as e:
-        raise DiscorlError(f"{path} is not an agent file, or is damaged: {e}") from None
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return str(value)
+    except Exception:  # NumPy's own words suggest to unpickle it
+        raise DiscorlError(
+            f"{path} is not an agent file, or is damaged: resume the run that wrote it, or restore "
+            "a copy"
+        ) from None

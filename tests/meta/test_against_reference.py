@@ -34,7 +34,7 @@ def test_equals_the_reference_in_float64(name: str) -> None:
     assert relative_error(result.loss, want["meta_loss"]) < TOLERANCE
     for param, array in group(want, "params_final").items():
         ours = agent_name(param).replace("second", "y")
-        assert relative_error(result.state.params[ours], array.T.copy()) < TOLERANCE, param
+        assert relative_error(result.life.agents.params[ours], array.T.copy()) < TOLERANCE, param
     compared = 0
     for param, got in params_to_arrays(result.gradient).items():
         full = torch.from_numpy(got).double()

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from discorl.agents.update import update_agent
 from discorl.envs.tasks.catch import Catch
-from discorl.rules import ActorCritic, PolicyGradient
+from discorl.rules import PolicyGradient
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
-from discorl.training import run_setup
+from discorl.training import build
 from discorl.training.build import learning_rate, make_agent, make_optimiser, make_replay
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
+from discorl.training.rule_choice import choose_rule
 from discorl.training.train import train
 from discorl.types import EnvSpec, TimeStep
 from tests.builders import random_rollout, rng, write_small_rule
@@ -82,9 +83,9 @@ def test_settings_reach_the_agent_and_the_replay() -> None:
         mask_episode_starts=False,
         net=NetConfig(core_lstm=7),
     )
-    agent = make_agent(c, EnvSpec((4,), 3), ActorCritic())
+    agent = make_agent(c, EnvSpec((4,), 3), choose_rule(replace(c, rule="actor-critic")).rule)
     assert agent.burn_in == 2
-    assert not agent.mask_episode_starts
+    assert not agent.rule.mask_episode_starts
     assert agent.net.core.hidden_size == 7  # type: ignore[union-attr]
     replay = make_replay(c, Ranks(0, 1, torch.device("cpu")))
     assert replay.capacity == 100
@@ -165,7 +166,7 @@ def test_storing_frames_once_changes_nothing(
     core: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same run, to the last bit, with stacks kept whole and with single frames."""
-    monkeypatch.setattr(run_setup, "make_env", lambda _, n, *more: StackedCatch(n, 5, 4))
+    monkeypatch.setattr(build, "make_env", lambda _, n, *more: StackedCatch(n, 5, 4))
     params = []
     for frame_stack in (1, 3):
         result = train(
@@ -217,7 +218,7 @@ def test_a_core_remembers_what_a_torso_cannot(
     core: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without memory half of the episodes succeed, by chance."""
-    monkeypatch.setattr(run_setup, "make_env", lambda _, n, *more: Recall(n))
+    monkeypatch.setattr(build, "make_env", lambda _, n, *more: Recall(n))
     actor_critic = replace(TrainConfig().actor_critic, entropy_cost=0.01, num_bins=None)
     result = train(
         run_config(

@@ -9,16 +9,10 @@ import pytest
 import torch
 
 from discorl import tree
-from discorl.meta.group import (
-    FOR_EVER,
-    Acting,
-    Lifetimes,
-    act,
-    init_group,
-    live_window,
-    reborn,
-)
-from discorl.meta.unroll import MemoryMode
+from discorl.meta.meta_step import live_window
+from discorl.meta.population import FOR_EVER, Lifetimes, init_group, reborn
+from discorl.meta.population_acting import PopulationRollouts, act
+from discorl.meta.window import MemoryMode
 from tests.builders import assert_bit_equal, clone, rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -55,10 +49,11 @@ def test_rollouts_go_on_where_they_stopped_and_agents_come_first() -> None:
 def test_validation_rollouts_of_a_copy_follow_each_other(acts_ahead: bool) -> None:
     [group, _], _ = tiny_groups(tiny_config(valid_rollouts=2, acts_ahead=acts_ahead))
     state = init_group(group, rng())
-    source = Acting(group, state, rng(1))
-    for update in range(2):
-        source.training(update, state.agents)
-    judged_on = source.validation(state.agents)
+    source = PopulationRollouts(group, rng(1))
+    acting = source.begin(state)
+    for _ in range(2):
+        _, acting = source.collect(acting, state.agents)
+    judged_on, _ = source.collect_validation(acting, state.agents)
     assert judged_on.observations.shape == (2, 6, 2 * 3, 4, 4)
     rollouts = [act(group, state.agents.params, state, 5, generator := rng(1))]
     for length in (5, 6, 6):
@@ -73,12 +68,8 @@ def test_logits_are_those_of_each_agent() -> None:
     rollout, _, _ = act(group, state.agents.params, state, 4, rng(1))
     for i in range(2):
         params = tree.index(state.agents.params, i)
-        alone = torch.func.functional_call(
-            group.window.agent.net,
-            params,
-            (rollout.observations[i].flatten(0, 1),),
-            {"method": "policy"},
-        )
+        seen = rollout.observations[i].flatten(0, 1)
+        alone = torch.func.functional_call(group.window.agent.net, params, (seen,)).logits  # pyright: ignore
         torch.testing.assert_close(rollout.behaviour_logits[i].flatten(0, 1), alone)
 
 
@@ -123,7 +114,7 @@ def test_a_window_does_not_change_its_inputs_and_repeats() -> None:
     assert_bit_equal(state, before)
     second = live_window(group, params, state, rng(5))
     assert_bit_equal(first.state, second.state)
-    assert_bit_equal(first.meta.gradient, second.meta.gradient)
+    assert_bit_equal(first.gradient, second.gradient)
 
 
 @pytest.mark.parametrize("acts_ahead, mode", [(False, "recompute"), (True, "mixed")])
@@ -132,10 +123,11 @@ def test_memory_modes_agree_while_agents_act(acts_ahead: bool, mode: MemoryMode)
     [group, _], params = tiny_groups(config)
     state = init_group(group, rng())
     plain = live_window(group, params, state, rng(5))
-    other = live_window(replace(group, mode=mode), params, state, rng(5))
+    settings = replace(group.settings, memory=mode)
+    other = live_window(replace(group, settings=settings), params, state, rng(5))
     assert_bit_equal(plain.state.agents.params, other.state.agents.params)
-    for name, want in plain.meta.gradient.items():
-        torch.testing.assert_close(other.meta.gradient[name], want, rtol=1e-3, atol=1e-6)
+    for name, want in plain.gradient.items():
+        torch.testing.assert_close(other.gradient[name], want, rtol=1e-3, atol=1e-6)
 
 
 def test_acting_ahead_uses_the_policy_from_before_the_window() -> None:
