@@ -51,14 +51,12 @@ class GymnasiumEnv:
         self._is_single = not self._leaves[0].path
         self._actions = action_map(envs.single_action_space, name, self._options.action_bins)
         specs = {leaf.name: leaf.spec for leaf in self._leaves}
-        single = self._leaves[0].spec if self._is_single else None
-        self.spec = EnvSpec(
-            observation_shape=single.shape if single else (),
-            num_actions=self._actions.num_actions,
-            is_image=single.is_image if single else False,
-            observation_dtype=single.dtype if single else torch.float32,
-            observations=None if single else specs,
-        )
+        num_actions = self._actions.num_actions
+        self.spec = EnvSpec((), num_actions, observations=specs)
+        if self._is_single:
+            one = specs[""]
+            kind = {"is_image": one.is_image, "observation_dtype": one.dtype}
+            self.spec = EnvSpec(one.shape, num_actions, **kind)
         wanted = self._options.normalize_observations
         self.normaliser = ObservationNormaliser(_vectors(self._leaves) if wanted else {})
         self._warned = False
@@ -67,14 +65,15 @@ class GymnasiumEnv:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
         shown, _ = self._call("reset", seed=seed)
         zeros = torch.zeros(self.num_envs, device=self.device)
-        observation, was_dead, is_dead = self._observe(shown), None, None
-        if self._autoreset == AutoresetMode.NEXT_STEP:
-            was_dead = np.zeros(self.num_envs, np.bool_)
-            is_dead = self._tensor(was_dead)
-        raw = zeros if self._changes_rewards else None
-        return was_dead, TimeStep(
-            observation, zeros, torch.ones_like(zeros), is_dead, raw_reward=raw
+        wastes_steps = self._autoreset == AutoresetMode.NEXT_STEP
+        timestep = TimeStep(
+            self._observe(shown),
+            zeros,
+            torch.ones_like(zeros),
+            is_dead=zeros.bool() if wastes_steps else None,
+            raw_reward=zeros if self._changes_rewards else None,
         )
+        return np.zeros(self.num_envs, np.bool_) if wastes_steps else None, timestep
 
     def step(
         self, state: np.ndarray | None, actions: Tensor, generator: torch.Generator

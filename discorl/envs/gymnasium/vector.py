@@ -41,9 +41,8 @@ def make_vector(
         raise DiscorlError("num_envs must be at least 1, not 0")
     guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
     try:
-        if workers == "sync":
-            return SyncVectorEnv(guarded, copy=copy, autoreset_mode=autoreset)
-        return _ReportingAsyncVectorEnv(guarded, copy=copy, autoreset_mode=autoreset)
+        kind = SyncVectorEnv if workers == "sync" else _ReportingAsyncVectorEnv
+        return kind(guarded, copy=copy, autoreset_mode=autoreset)
     except (RuntimeError, EOFError, OSError) as e:
         raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
 

@@ -15,7 +15,7 @@ SUITES = (
         settings=of.AtariSettings,
         image_layout="channels-first",
         num_frames=4,
-        extra="atari",
+        module="atari",
         package="ale_py",
         is_threaded=True,
         autoreset="same-step",
@@ -26,7 +26,6 @@ SUITES = (
         title="MinAtar",
         settings=of.MinAtarSettings,
         image_layout="channels-last",
-        extra="minatar",
         package="minatar",
     ),
     Suite(
@@ -35,7 +34,6 @@ SUITES = (
         title="MiniGrid",
         settings=of.MiniGridSettings,
         image_layout="channels-last",
-        extra="minigrid",
         package="minigrid",
     ),
     Suite(
@@ -45,7 +43,6 @@ SUITES = (
         settings=of.ProcgenSettings,
         image_layout="channels-first",
         num_frames=1,
-        extra="procgen",
         package="envpool",
         is_threaded=True,
         autoreset="next-step",
@@ -58,7 +55,6 @@ SUITES = (
         settings=of.CrafterSettings,
         image_layout="channels-last",
         num_frames=1,
-        extra="crafter",
         package="crafter",
     ),
     Suite(
@@ -68,7 +64,6 @@ SUITES = (
         settings=of.NetHackSettings,
         image_layout="channels-first",
         num_frames=1,
-        extra="nethack",
         package="nle",
         note=", which wants Gymnasium 1.2.0",
     ),
@@ -84,7 +79,6 @@ SUITES = (
         "dm_env:MODULE:FUNCTION",
         "the dm_env environment that FUNCTION(seed) of your MODULE makes; DMLab plugs in here",
         title="dm_env",
-        extra="dm_env",
         package="dm_env",
     ),
 )

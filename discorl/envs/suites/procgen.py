@@ -48,9 +48,8 @@ class SeededPool(VectorEnv):
         return frames, _arrays(infos)
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
-        *seen, infos = self._pool.step(np.asarray(actions, np.int32))
-        frames, rewards, terminated, truncated = seen
-        return frames, rewards, terminated, truncated, _arrays(infos)
+        *shown, infos = self._pool.step(np.asarray(actions, np.int32))
+        return *shown, _arrays(infos)
 
     def close_extras(self, **kwargs: Any) -> None:
         if self._pool is not None:

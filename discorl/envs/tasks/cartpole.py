@@ -32,6 +32,10 @@ class CartPoleSettings(NamedTuple):
     observations: Tensor | None  # [B, 4], the order of what is observed, if it is shuffled
 
 
+CONSTANTS = CartPoleSettings._fields[:5]
+"""What is drawn uniformly."""
+
+
 class CartPoleState(NamedTuple):
     """Position, velocity, angle and angular velocity [B, 4]; steps since the beginning [B]."""
 
@@ -58,16 +62,15 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
     shuffle_observations: bool = False
 
     def _prepare(self) -> EnvSpec:
-        self._ranges = [getattr(self, name) for name in CartPoleSettings._fields[:5]]
-        for name, bounds in zip(CartPoleSettings._fields, self._ranges, strict=False):
-            draw.check_range(name, bounds, 1e-6)
+        for name in CONSTANTS:
+            draw.check_range(name, getattr(self, name), 1e-6)
         draw.check_range("horizon", self.horizon, 1)
         success = 0.95 * self.horizon if isinstance(self.horizon, int) else None
         return EnvSpec(observation_shape=(4,), num_actions=2, success_return=success)
 
     def _draw(self, num: int, generator: Generator) -> CartPoleSettings:
         return CartPoleSettings(
-            *(draw.uniform(bounds, (num,), generator) for bounds in self._ranges),
+            *(draw.uniform(getattr(self, name), (num,), generator) for name in CONSTANTS),
             horizon=draw.log_integers(self.horizon, (num,), generator),
             actions=draw.shuffle(self.shuffle_actions, num, 2, generator),
             observations=draw.shuffle(self.shuffle_observations, num, 4, generator),

@@ -75,12 +75,8 @@ class GridTask:
         if self.walls in ("middle", "cross") and smallest < 3:
             raise DiscorlError("a wall with two gaps needs a grid world of size 3 or more")
         draw.check_range("num_walls", self.num_walls, 0, (smallest // 2) ** 2)
-        walls = {
-            "none": 0,
-            "middle": smallest,
-            "cross": 2 * smallest,
-            "random": draw.ends(self.num_walls)[1],
-        }[self.walls]
+        most = draw.ends(self.num_walls)[1]
+        walls = {"none": 0, "middle": smallest, "cross": 2 * smallest, "random": most}[self.walls]
         num_objects = sum(kind.max_count for kind in self.objects)
         # Room for every object and the agent, beside where they all are now.
         if smallest**2 - walls < 2 * (num_objects + 1):

@@ -76,11 +76,8 @@ def log_integers(bounds: IntRange, shape: Sequence[int], generator: torch.Genera
     return log_uniform(bounds, shape, generator).round().long()
 
 
-def permutations(num: int, size: int, generator: torch.Generator) -> Tensor:
-    """Random orders of ``size`` things. [num, size]"""
-    return torch.rand(num, size, generator=generator, device=generator.device).argsort(1)
-
-
 def shuffle(wanted: bool, num: int, size: int, generator: torch.Generator) -> Tensor | None:
-    """Random orders, or None, which draws nothing, where things keep their places."""
-    return permutations(num, size, generator) if wanted else None
+    """Random orders of ``size`` things [num, size], or None if they keep their places."""
+    if not wanted:
+        return None
+    return torch.rand(num, size, generator=generator, device=generator.device).argsort(1)
