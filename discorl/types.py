@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ Observation: TypeAlias = Any
 """A tensor, or a ``dict[str, Tensor]`` where an environment shows a Dict or a Tuple.
 
 Not written as a union: whoever knows that there is one tensor would have to prove it each time."""
+
+Memory: TypeAlias = Any
+"""What a recurrent network remembers: a tree of tensors [B, ...]; None for one without memory."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,9 @@ class Rollout:
     behaviour_logits: Tensor  # [T, B, A]
     is_dead: Tensor | None = None  # [T, B] bool, whether the action at t is ignored; None if never
     raw_rewards: Tensor | None = None  # [T, B], as the environment gave them; None if unchanged
-    core_state: LSTMState | None = None  # [1, B, H] each, of a recurrent agent before step 0
+    memory: Memory = None  # of a recurrent agent before step 0, with a time axis: [1, B, ...] each
+
+    FORMER_NAMES: ClassVar = {"core_state": "memory"}  # in files of earlier versions
 
     @property
     def is_terminal(self) -> Tensor:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
+from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.meta.estimators.base import MetaGradient
@@ -433,7 +434,8 @@ def replay_learner(arrays: Arrays, report: Report, kind: LearnerKind) -> None:
 
     if outputs := group(arrays, "agent_out_0"):
         observations = rollout_of(group(arrays, "rollout_0")).observations
-        output = torch.func.functional_call(agent.net, params, (observations.flatten(0, 1),))
+        rows = observations.flatten(0, 1)
+        output = with_params(agent.net, params, lambda net: net.output(rows))
         for name, want in outputs.items():
             got = getattr(output, name).unflatten(0, observations.shape[:2])
             report.check(f"agent_out/{name}", got, want, tolerances.values)

@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from discorl import tree
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
 from discorl.discovery.build import make_group, starting_rule
 from discorl.envs.env_config import EnvConfig
@@ -21,7 +20,7 @@ from discorl.envs.registry import make_env, make_tensor_env
 from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
 from discorl.meta.population import init_group
 from discorl.meta.trial import run_trial
-from discorl.own_agent import DiscoTrainer
+from discorl.own_agent import DiscoTrainer, collect_rollout
 from discorl.own_agent import collect_rollout as collect_own
 from discorl.own_agent.noise import noise_from
 from discorl.training.evaluate import rewards_of

@@ -43,14 +43,15 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     Args:
         rule: Name of a rule, or path of a rule file.
     """
-    from discorl.rules.store import load_rule, sha256
+    from discorl.rules.store import file_settings, load_rule, sha256
 
     loaded = load_rule(rule)
     print(f"{loaded.name}: {loaded.path}")
     print(f"  sha256      {sha256(loaded.path)}")
     print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
-    for title in ("sizes", "value_head", "returns", "settings"):
-        fields = dataclasses.asdict(getattr(loaded.rule, title))
+    groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
+    for title in ("sizes", "value_head", "returns", "weights"):
+        fields = groups[title]
         print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():
         print(f"  {key:11} {value}")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from discorl import tree
+from discorl.agents.network import with_params
 from discorl.meta.population import Group, GroupState
 from discorl.meta.population_replay import sample_replay, store
 from discorl.types import AgentState, Params, Rollout
@@ -96,10 +96,9 @@ def act(
 ) -> tuple[Rollout, GroupState, Episodes]:
     """Every agent acts for ``num_steps`` in its copies of the task. Leaves [P, T, E, ...]"""
     env, shape = group.env, (group.num_agents, group.settings.num_envs)
+    net = group.window.agent.net
     policy = tree.vmap(
-        lambda params, seen: functional_call(
-            group.window.agent.net, params, (seen,), {"method": "policy"}
-        )
+        lambda params, now: with_params(net, params, lambda net: net.step(now, None)[0])
     )
     env_state, now = state.env_state, state.timestep
     steps: list[Rollout] = []
@@ -109,7 +108,7 @@ def act(
         gumbel = -torch.log(-torch.log(uniform.clamp_(min=1e-20)))
         for t in range(num_steps):
             seen = tree.map(lambda x: x.unflatten(0, shape), now)
-            logits = policy(params, seen.observation)
+            logits = policy(params, seen)
             actions = (logits + gumbel[t]).argmax(-1)
             steps.append(Rollout(seen.observation, actions, seen.reward, seen.discount, logits))
             env_state, now = env.step(env_state, actions.flatten(), generator)

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Literal
 
 from torch import Tensor
-from torch.func import functional_call
 
 from discorl.agents.agent import Agent
-from discorl.agents.memory import memory_args, warm_up, without_burn_in
+from discorl.agents.burn_in import warm_up, without_burn_in
+from discorl.agents.network import with_params
 from discorl.agents.update import Each, one_agent, update_agent
 from discorl.bounds import check_at_least
 from discorl.errors import DiscorlError
@@ -114,11 +114,8 @@ class Window:
             params: Params, values: MetaValueState, rollout: Rollout
         ) -> tuple[Tensor, Tensor, Values]:
             rollout = warm_up(self.agent.net, params, rollout, self.agent.burn_in)
-            args = (rollout.observations, rollout.actions)
-            options = {"method": "validate", **memory_args(self.agent.net, rollout)}
-            validation = objective.Validation(
-                *functional_call(self.agent.net, params, args, options)
-            )
+            heads = with_params(self.agent.net, params, lambda net: net.validate(rollout))
+            validation = objective.Validation(*heads)
             logits = validation.logits.detach()
             judged, _ = self.meta_value.estimate(values, rollout, logits, self.across)
             advantage = judged.normalized_advantage

@@ -63,8 +63,21 @@ def load_rule(name: str | Path) -> LoadedRule:
 
 def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
     """Write a rule file that this package, and the reference if the sizes are its own, can load."""
-    comment = {"discorl_rule": FORMAT_VERSION, **_to_comment(rule), "provenance": provenance}
+    comment = {"discorl_rule": FORMAT_VERSION, **file_settings(rule), "provenance": provenance}
     write_archive(path, params, comment)
+
+
+def file_settings(rule: DiscoRule) -> dict[str, Any]:
+    """The settings of a rule as its file has them: what the costs weigh is their name there."""
+    costs = dataclasses.asdict(rule.settings)
+    target_rate = costs.pop("target_rate")
+    return {
+        "value_head": dataclasses.asdict(rule.value_head),
+        "returns": dataclasses.asdict(rule.returns),
+        "weights": {name.removesuffix("_cost"): cost for name, cost in costs.items()},
+        "target_rate": target_rate,
+        "mask_episode_starts": rule.mask_episode_starts,
+    }
 
 
 def embedded_rules() -> Iterator[tuple[str, Path]]:
@@ -132,19 +145,6 @@ def _read(name: str, path: Path) -> LoadedRule:
     return LoadedRule(name, rule, params, path, comment.get("provenance", {}))
 
 
-def _to_comment(rule: DiscoRule) -> dict[str, Any]:
-    """The settings of a rule as its file has them: what the costs weigh is their name there."""
-    costs = dataclasses.asdict(rule.settings)
-    target_rate = costs.pop("target_rate")
-    return {
-        "value_head": dataclasses.asdict(rule.value_head),
-        "returns": dataclasses.asdict(rule.returns),
-        "weights": {name.removesuffix("_cost"): cost for name, cost in costs.items()},
-        "target_rate": target_rate,
-        "mask_episode_starts": rule.mask_episode_starts,
-    }
-
-
 def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     """Constructor arguments of the rule from a file's comment; none if it has no comment."""
     if not comment:
@@ -156,7 +156,7 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
         )
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")
-    defaults = _to_comment(DiscoRule())
+    defaults = file_settings(DiscoRule())
     found = _sound({k: x for k, x in comment.items() if k in defaults}, defaults)
     costs = {f"{name}_cost": cost for name, cost in found["weights"].items()}
     return {

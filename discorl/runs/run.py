@@ -47,9 +47,8 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
     """Begin in a folder of its own, which ``stack`` holds."""
     is_first, headline = program.ranks.is_first, program.begin(None)
     distributed.any_of(False)  # wait: where a process could not begin, none goes on
-    with started_folder(out, program.name) if is_first else nullcontext() as made:
+    with started_folder(out, program.name, stack) if is_first else nullcontext() as made:
         folder = Path(distributed.broadcast(str(made)))
-        stack.enter_context(held(folder) if is_first else nullcontext())
         outputs = Outputs(program, folder, _settings(program, folder, {}), console)
     console.print(f"{headline}, into {folder}", highlight=False)
     return outputs

@@ -6,15 +6,16 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from discorl import optim, tree
 from discorl.agents.agent import Agent, adam_clip
+from discorl.agents.network import with_params
 from discorl.agents.update import loss_mask, masked_mean, update_agent
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.ops.categorical import select_action
@@ -146,10 +147,11 @@ def test_the_network_itself_is_not_trained() -> None:
     """Parameters are arguments: those the module was built with play no part and stay."""
     rule = small_disco()
     agent = small_agent(rule)
-    before = {k: p.detach().clone() for k, p in agent.net.named_parameters()}
+    net: Any = agent.net
+    before = {k: p.detach().clone() for k, p in net.named_parameters()}
     update_agent(agent, random_rule_params(rule), living_state(agent), random_rollout())
-    assert_bit_equal(dict(agent.net.named_parameters()), before)
-    assert all(p.grad is None for p in agent.net.parameters())
+    assert_bit_equal(dict(net.named_parameters()), before)
+    assert all(p.grad is None for p in net.parameters())
 
 
 @pytest.mark.parametrize("num_actions", [1, 2, 18])
@@ -188,7 +190,8 @@ def test_a_batch_of_masked_steps_teaches_nothing() -> None:
 
 def naive_predictions(agent: Agent, params: Params, rollout: Rollout, like: Predictions):
     """Every head of every action, then the taken action's: nothing is shared or left out."""
-    rows = functional_call(agent.net, params, (rollout.observations.flatten(0, 1),))
+    seen = rollout.observations.flatten(0, 1)
+    rows = with_params(agent.net, params, lambda net: net.output(seen))
     out = {
         name: x.unflatten(0, rollout.actions.shape)
         for name in ("logits", "y", "v", "z", "q", "aux_pi")
@@ -400,10 +403,9 @@ def count_calls(agent: Agent, differentiable: bool = False) -> tuple[Counter, Co
 
         return count
 
+    net: Any = agent.net
     handles = [
-        module.register_forward_hook(hook(name))
-        for name, module in agent.net.named_modules()
-        if name
+        module.register_forward_hook(hook(name)) for name, module in net.named_modules() if name
     ]
     rule_params = random_rule_params(agent.rule)
     num_actions = agent.net.num_actions

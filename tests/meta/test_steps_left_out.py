@@ -10,7 +10,7 @@ import torch
 
 from discorl import tree
 from discorl.agents.agent import adam_clip
-from discorl.agents.memory import warm_up
+from discorl.agents.burn_in import warm_up
 from discorl.errors import DiscorlError
 from discorl.meta.estimators.imitation import imitation
 from discorl.meta.life import GivenRollouts, Life
@@ -20,7 +20,7 @@ from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
 from discorl.types import Rollout
 from tests.agents.test_dead_steps import agent_and_state, rollouts
-from tests.agents.test_memory import living_state, recurrent_agent, rollout_with_state
+from tests.agents.test_recurrent import living_state, recurrent_agent, rollout_with_state
 from tests.builders import double, random_rule_params, rng, small_disco
 from tests.golden_replay import through
 

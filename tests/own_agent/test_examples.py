@@ -9,7 +9,7 @@ import torch
 
 from tests.builders import run_python, write_small_rule
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 

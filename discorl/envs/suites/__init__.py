@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
+from discorl.envs.suites import suite_settings as of
 from discorl.envs.suites.suite import Suite
-from discorl.envs.suites.suite_settings import (
-    AtariSettings,
-    CrafterSettings,
-    MinAtarSettings,
-    MiniGridSettings,
-    NetHackSettings,
-    ProcgenSettings,
-    SokobanSettings,
-    SuiteSettings,
-)
+from discorl.envs.suites.suite_settings import SuiteSettings
 from discorl.errors import DiscorlError
 
 SUITES = (
     Suite(
-        "ale",
         "ale:GAME",
         "an Atari game, such as ale:Breakout; 57 games and the other ROMs of ale-py",
         title="Atari",
-        settings=AtariSettings,
+        settings=of.AtariSettings,
         image_layout="channels-first",
         num_frames=4,
         extra="atari",
@@ -30,31 +21,28 @@ SUITES = (
         autoreset="same-step",
     ),
     Suite(
-        "minatar",
         "minatar:GAME",
         "a miniature Atari game, such as minatar:breakout",
         title="MinAtar",
-        settings=MinAtarSettings,
+        settings=of.MinAtarSettings,
         image_layout="channels-last",
         extra="minatar",
         package="minatar",
     ),
     Suite(
-        "minigrid",
         "minigrid:NAME",
         "a MiniGrid task, such as minigrid:Empty-5x5",
         title="MiniGrid",
-        settings=MiniGridSettings,
+        settings=of.MiniGridSettings,
         image_layout="channels-last",
         extra="minigrid",
         package="minigrid",
     ),
     Suite(
-        "procgen",
         "procgen:GAME",
         "a ProcGen game with 500 training levels, such as procgen:coinrun",
         title="ProcGen",
-        settings=ProcgenSettings,
+        settings=of.ProcgenSettings,
         image_layout="channels-first",
         num_frames=1,
         extra="procgen",
@@ -65,21 +53,19 @@ SUITES = (
     ),
     Suite(
         "crafter",
-        "crafter",
         "Crafter: survival in a small open world",
         title="Crafter",
-        settings=CrafterSettings,
+        settings=of.CrafterSettings,
         image_layout="channels-last",
         num_frames=1,
         extra="crafter",
         package="crafter",
     ),
     Suite(
-        "nethack",
         "nethack:TASK",
         "a NetHack task, such as nethack:score",
         title="NetHack",
-        settings=NetHackSettings,
+        settings=of.NetHackSettings,
         image_layout="channels-first",
         num_frames=1,
         extra="nethack",
@@ -87,16 +73,14 @@ SUITES = (
         note=", which wants Gymnasium 1.2.0",
     ),
     Suite(
-        "sokoban",
         "sokoban[:PATH]",
         "Sokoban on generated levels, or on those of a Boxoban file or folder",
         title="Sokoban",
-        settings=SokobanSettings,
+        settings=of.SokobanSettings,
         image_layout="channels-first",
         num_frames=1,
     ),
     Suite(
-        "dm_env",
         "dm_env:MODULE:FUNCTION",
         "the dm_env environment that FUNCTION(seed) of your MODULE makes; DMLab plugs in here",
         title="dm_env",

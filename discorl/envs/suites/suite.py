@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 class Suite:
     """A family of tasks called ``PREFIX`` or ``PREFIX:NAME``."""
 
-    prefix: str
     pattern: str
     """How its tasks are called, for people."""
     description: str
@@ -43,6 +42,11 @@ class Suite:
     """Its copies play in threads of C++, and need no processes."""
     autoreset: str = ""
     """How those reset themselves; '' where both ways are possible."""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its tasks begin with."""
+        return self.pattern.partition(":")[0].rstrip("[")
 
     @property
     def hint(self) -> str:

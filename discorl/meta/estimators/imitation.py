@@ -16,7 +16,7 @@ from discorl.meta.objective import target_mean
 from discorl.meta.window import Window
 from discorl.ops.categorical import kl_divergence
 from discorl.ops.step_means import live_mean
-from discorl.types import Params, Rollout
+from discorl.types import DiscoTargets, Params, Rollout
 
 STRENGTH = 2.0
 MAX_ADVANTAGE = 1.0

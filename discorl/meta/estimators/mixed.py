@@ -17,10 +17,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import functional_call
 
 from discorl import tree
-from discorl.agents.memory import memory_args, warm_up
+from discorl.agents.burn_in import warm_up
+from discorl.agents.network import with_params
 from discorl.agents.update import loss_and_output_grads, unroll_and_targets
 from discorl.errors import DiscorlError
 from discorl.meta.estimators.base import MetaGradient
@@ -91,9 +91,7 @@ def second_derivatives(
 
     def predict_one(params: Params, rollout: Rollout) -> Predictions:
         rollout = warm_up(agent.net, params, rollout, agent.burn_in)
-        args = (rollout.observations, rollout.actions)
-        options = {"method": "predict", **memory_args(agent.net, rollout)}
-        return functional_call(agent.net, params, args, options)
+        return with_params(agent.net, params, lambda net: net.predict(rollout))
 
     _load_forward_mode()
     leaf = with_grad(params)
