@@ -141,7 +141,10 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
                 name = info.filename.removesuffix(".npy")
                 if name in arrays:
                     raise DiscorlError(f"{path}: array {name} is there twice")
-                arrays[name] = _read_array(archive, info, name, path, budget)
+                try:
+                    arrays[name] = _read_array(archive, info, budget)
+                except Exception as e:
+                    raise DiscorlError(f"{path}: array {name}: {e}") from None
                 budget -= arrays[name].nbytes
             comment = json.loads(archive.comment or "{}")
             if not isinstance(comment, dict):
@@ -157,36 +160,25 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise DiscorlError(f"{path} is not a rule file, or is damaged: {e}") from None
 
 
-def _read_array(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, path: Path, budget: int
-) -> np.ndarray:
-    """One array, without trusting its header."""
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, budget: int) -> np.ndarray:
+    """One array, without trusting its header; an exception of any kind says what is wrong."""
     if not info.filename.endswith(".npy"):
-        raise DiscorlError(f"{path}: entry {info.filename} is not an array")
+        raise ValueError("it is not an array")
     if info.file_size > budget:
-        raise DiscorlError(f"{path}: array {name} claims {info.file_size} bytes: oversized")
-    try:
-        with archive.open(info) as stream:
-            data = stream.read(info.file_size + 1)
-    except Exception as e:
-        raise DiscorlError(f"{path}: array {name} is damaged or truncated: {e}") from None
+        raise ValueError(f"it claims {info.file_size} bytes: oversized")
+    with archive.open(info) as stream:
+        data = stream.read(info.file_size + 1)
     buffer = io.BytesIO(data)
-    try:
-        major, _ = npy.read_magic(buffer)
-        readers = {1: npy.read_array_header_1_0, 2: npy.read_array_header_2_0}
-        shape, fortran_order, dtype = readers[major](buffer)
-    except Exception as e:
-        raise DiscorlError(f"{path}: array {name} has a broken header: {e}") from None
+    is_first = npy.read_magic(buffer) == (1, 0)
+    read_header = npy.read_array_header_1_0 if is_first else npy.read_array_header_2_0
+    shape, fortran_order, dtype = read_header(buffer)
     if dtype != np.dtype("<f4"):
-        raise DiscorlError(f"{path}: array {name} has type {dtype}, but rules are float32")
+        raise ValueError(f"its type is {dtype}, but rules are float32")
     if not 1 <= len(shape) <= 3 or min(shape) < 1:
-        raise DiscorlError(f"{path}: array {name} has shape {list(shape)}, which no rule has")
-    payload = memoryview(data)[buffer.tell() :]
-    if len(payload) != 4 * math.prod(shape):
-        raise DiscorlError(
-            f"{path}: array {name} has {len(payload)} bytes where its shape {list(shape)} needs "
-            f"{4 * math.prod(shape)}: truncated or oversized"
-        )
+        raise ValueError(f"no rule has an array of shape {list(shape)}")
+    payload, expected = memoryview(data)[buffer.tell() :], 4 * math.prod(shape)
+    if len(payload) != expected:
+        raise ValueError(f"{len(payload)} bytes, not {expected}: truncated or oversized")
     array = np.frombuffer(payload, dtype)
     return array.reshape(shape, order="F" if fortran_order else "C")
 
