@@ -21,6 +21,7 @@ from discorl.runs.files import held
 from discorl.runs.metrics import MetricsFile, Row, read_rows
 from discorl.runs.program import Diverged, RunResult
 from discorl.runs.run import run
+from discorl.runs.threads import Threads
 
 CPU = Ranks(0, 1, torch.device("cpu"))
 
@@ -29,6 +30,7 @@ CPU = Ranks(0, 1, torch.device("cpu"))
 class CountConfig:
     out: Path | None
     steps: int = 10
+    threads: Threads = 1
     log: str = ""
     progress: str = "none"
     checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(4, None))
