@@ -15,6 +15,7 @@ from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.metrics import log_names
+from discorl.runs.threads import check_threads
 from discorl.training.config import NetConfig
 
 WARM_START = 150
@@ -102,6 +103,9 @@ class DiscoverConfig:
     """Two runs with the same seed on the same machine are equal to the last bit."""
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest that is there."""
+    threads: int | Literal["auto"] = "auto"
+    """Threads that torch computes with. auto times real steps, at the start and again when they
+    become slow, and takes the fastest; small networks get one. OMP_NUM_THREADS is the most."""
     out: Path | None = None
     """Folder of the run; by default a new one below runs/."""
 
@@ -166,6 +170,7 @@ class DiscoverConfig:
         check_at_least(1, "", self, *positive, "checkpoint_every", "keep_checkpoints", "log_every")
         check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         log_names(self.log)
+        check_threads(self.threads)
         if self.checkpoint_minutes is not None and not self.checkpoint_minutes > 0:
             raise DiscorlError("checkpoint_minutes must be above 0, or None")
         if self.num_imitations < 0:

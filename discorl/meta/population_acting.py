@@ -25,7 +25,7 @@ class Episodes:
 
 
 @dataclass(frozen=True)
-class Acting:
+class GroupActing:
     """A group on its way through a window."""
 
     state: GroupState  # its agents are those of the start: life goes on without them
@@ -35,7 +35,7 @@ class Acting:
 
 @dataclass(frozen=True)
 class PopulationRollouts:
-    """The rollouts of a group's window, made by its agents: a ``Source[Acting]``."""
+    """The rollouts of a group's window, made by its agents: a ``Source[GroupActing]``."""
 
     group: Group
     generator: torch.Generator
@@ -44,10 +44,10 @@ class PopulationRollouts:
     def num_updates(self) -> int:
         return self.group.settings.num_new
 
-    def begin(self, state: GroupState) -> Acting:
+    def begin(self, state: GroupState) -> GroupActing:
         """The start of a window, with all rollouts where they are collected ahead."""
         zeros = torch.zeros(self.group.num_agents, device=self.group.env.device)
-        acting = Acting(state, Episodes(zeros, zeros, zeros))
+        acting = GroupActing(state, Episodes(zeros, zeros, zeros))
         if not self.group.settings.acts_ahead:
             return acting
         length = self.group.settings.rollout_length
@@ -55,7 +55,7 @@ class PopulationRollouts:
         validation, acting = self._act_to_judge(acting, state.agents)
         return replace(acting, ahead=(*training, validation))
 
-    def collect(self, world: Acting, agents: AgentState) -> tuple[Rollout, Acting]:
+    def collect(self, world: GroupActing, agents: AgentState) -> tuple[Rollout, GroupActing]:
         """A fresh rollout, joined by replayed trajectories."""
         settings = self.group.settings
         rollouts, acting = world.ahead, world
@@ -69,29 +69,33 @@ class PopulationRollouts:
         old = sample_replay(replay, settings.num_replayed, self.generator)
         return _joined([fresh, old]), replace(acting, state=replace(acting.state, replay=replay))
 
-    def collect_validation(self, world: Acting, agents: AgentState) -> tuple[Rollout, Acting]:
+    def collect_validation(
+        self, world: GroupActing, agents: AgentState
+    ) -> tuple[Rollout, GroupActing]:
         """Fresh rollouts of each copy, one after the other."""
         if world.ahead:
             return world.ahead[0], world
         return self._act_to_judge(world, agents)
 
-    def _act_to_judge(self, acting: Acting, agents: AgentState) -> tuple[Rollout, Acting]:
+    def _act_to_judge(self, acting: GroupActing, agents: AgentState) -> tuple[Rollout, GroupActing]:
         settings = self.group.settings
         rollouts, acting = self._act(acting, agents, settings.valid_length, settings.valid_rollouts)
         return _joined(rollouts), acting
 
     def _act(
-        self, acting: Acting, agents: AgentState, num_steps: int, num_rollouts: int = 1
-    ) -> tuple[list[Rollout], Acting]:
+        self, acting: GroupActing, agents: AgentState, num_steps: int, num_rollouts: int = 1
+    ) -> tuple[list[Rollout], GroupActing]:
         rollouts, state, sums = [], acting.state, acting.episodes
         for _ in range(num_rollouts):
-            rollout, state, ended = act(self.group, agents.params, state, num_steps, self.generator)
+            rollout, state, ended = act_in_group(
+                self.group, agents.params, state, num_steps, self.generator
+            )
             rollouts.append(rollout)
             sums = tree.map(torch.add, sums, ended)
         return rollouts, replace(acting, state=state, episodes=sums)
 
 
-def act(
+def act_in_group(
     group: Group, params: Params, state: GroupState, num_steps: int, generator: torch.Generator
 ) -> tuple[Rollout, GroupState, Episodes]:
     """Every agent acts for ``num_steps`` in its copies of the task. Leaves [P, T, E, ...]"""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from discorl.meta.life import Life, Update, live
 from discorl.meta.population import Group, init_group
-from discorl.meta.population_acting import Acting, Episodes, PopulationRollouts
+from discorl.meta.population_acting import Episodes, GroupActing, PopulationRollouts
 from discorl.types import Params
 
 
@@ -27,7 +27,7 @@ def run_trial(
     source = PopulationRollouts(group, generator)
     life = Life(state.agents, state.values, source.begin(state))
 
-    def keep(kept: list[Episodes], update: Update[Acting]) -> list[Episodes]:
+    def keep(kept: list[Episodes], update: Update[GroupActing]) -> list[Episodes]:
         return [*kept, update.world.episodes]
 
     start, rule = [life.world.episodes], group.for_each(rule_params)

@@ -94,14 +94,11 @@ def cache_path() -> Path:
 
 def find_disco103() -> Path | None:
     """Disco103 on this machine: ``DISCORL_DISCO103``, then the user's cache; None if in neither."""
-    if given := os.environ.get(DISCO103_ENV):
-        path = Path(given)
-        if not path.is_file():
-            raise DiscorlError(f"{DISCO103_ENV} names {given}, which is not a file")
-        check_disco103(path)
-        return path
-    path = cache_path()
+    given = os.environ.get(DISCO103_ENV)
+    path = Path(given) if given else cache_path()
     if not path.is_file():
+        if given:
+            raise DiscorlError(f"{DISCO103_ENV} names {given}, which is not a file")
         return None
     check_disco103(path)
     return path

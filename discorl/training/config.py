@@ -20,6 +20,7 @@ from discorl.rules.policy_gradient import PolicyGradientSettings
 from discorl.rules.values import ReturnSettings
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.metrics import log_names
+from discorl.runs.threads import check_threads
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class TrainConfig:
     """Two runs with the same seed on the same machine are equal to the last bit."""
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest that is there."""
+    threads: int | Literal["auto"] = "auto"
+    """Threads that torch computes with. auto times real steps, at the start and again when they
+    become slow, and takes the fastest; small networks get one. OMP_NUM_THREADS is the most."""
     out: Path | None = None
     """Folder of the run; by default a new one below runs/."""
     preset: Literal["small", "paper"] = "small"
@@ -115,6 +119,7 @@ class TrainConfig:
         check_at_least(0, "", self, "replay_transitions")
         check_shares("", self, "replay_share")
         log_names(self.log)
+        check_threads(self.threads)
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:

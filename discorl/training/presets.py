@@ -226,21 +226,13 @@ def _for_actor_critic(config: TrainConfig) -> TrainConfig:
     if prefix not in SMALL_ONLY:
         return config
     optimiser = replace(config.optimiser, learning_rate=1e-3)
-    if prefix == "gym":
-        return replace(
-            config,
-            batch_size=config.num_envs,
-            updates_per_step=1,
-            replay_share=0.0,
-            net=replace(config.net, zero_values=True),
-            optimiser=optimiser,
-            actor_critic=ActorCriticSettings(entropy_cost=0.01),
-        )
+    own = ActorCriticSettings(entropy_cost=0.01)
+    config = replace(config, replay_share=0.5, optimiser=optimiser, actor_critic=own)
+    if prefix != "gym":
+        return replace(config, actor_critic=replace(own, num_bins=None))
+    net = replace(config.net, zero_values=True)
     return replace(
-        config,
-        replay_share=0.5,
-        optimiser=optimiser,
-        actor_critic=ActorCriticSettings(entropy_cost=0.01, num_bins=None),
+        config, replay_share=0.0, batch_size=config.num_envs, updates_per_step=1, net=net
     )
 
 

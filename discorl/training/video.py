@@ -85,16 +85,11 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
 
     from discorl.envs.gymnasium import as_env
 
-    made: list[gymnasium.Env] = []
     env_id = task.removeprefix("gym:")
-
-    def factory() -> gymnasium.Env:
-        made.append(gymnasium.make(env_id, render_mode="rgb_array"))
-        return made[-1]
-
     try:
-        factory().reset()
-        _pixels(made[-1])
+        drawn = gymnasium.make(env_id, render_mode="rgb_array")
+        drawn.reset()
+        _pixels(drawn)
     except gymnasium.error.DependencyNotInstalled as e:
         raise DiscorlError(
             f"'{env_id}' cannot draw itself: {e}; pip install 'discorl[video]' may help"
@@ -102,9 +97,8 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
     here = replace(agent.config.env, workers="sync")  # where it can be looked at
-    env = as_env(factory, 1, agent.device, here, f"'{env_id}'")
-    env = prepare_env(agent.folder, env)
-    return env, lambda: _pixels(made[-1]), int(made[-1].metadata.get("render_fps") or FPS)
+    env = prepare_env(agent.folder, as_env(lambda: drawn, 1, agent.device, here, f"'{env_id}'"))
+    return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)
 
 
 def _pixels(env: Any) -> Frame:

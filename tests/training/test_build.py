@@ -141,7 +141,7 @@ class StackedCatch(Catch):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.spec = EnvSpec(
-            (3, self.rows, self.columns), 3, is_image=True, observation_dtype=torch.uint8
+            (3, *self.spec.observation_shape[-2:]), 3, is_image=True, observation_dtype=torch.uint8
         )
 
     def reset(self, generator: torch.Generator, settings: Any = None) -> Any:
