@@ -269,7 +269,7 @@ def test_the_loss_of_a_recurrent_agent_starts_from_its_memory() -> None:
 @pytest.mark.disco103
 def test_learns_catch() -> None:
     """Disco103 on the module of ``examples/own_agent.py``: all balls are caught in the end."""
-    example = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "own_agent.py"))
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "own_agent.py"))
     torch.manual_seed(0)
     rule, env, generator = DiscoUpdateRule("disco103"), Catch(num_envs=2), rng(0)
     sizes = rule.heads(env.spec.num_actions)
