@@ -32,7 +32,7 @@ from discorl.training import presets
 from discorl.training.run_setup import set_up
 from discorl.training.state import new_state
 from discorl.types import Params, Rollout
-from tests.golden_replay import agent_name
+from tests.golden.agents import agent_name
 
 EVERY, WINDOW = 10, 50
 OURS = RESULTS / "catch-disco103-reference-settings.json"

@@ -14,9 +14,9 @@ from discorl.meta.group import init_group, live_window
 from discorl.meta.sliding_window import KeptUpdate
 from discorl.meta.unroll import GivenRollouts, MemoryMode, meta_gradient
 from tests.builders import assert_bit_equal, clone, double, rng
-from tests.meta.test_unroll import inputs
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 from tests.meta.population import tiny_config, tiny_groups
+from tests.meta.test_unroll import inputs
 
 
 def side_by_side(*trees: Any) -> Any:

@@ -1,0 +1,118 @@
+"""Our results for meta-gradient files, in every memory mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from discorl.agents.agent import Agent, adam_clip
+from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
+from discorl.meta.objective import ObjectiveWeights
+from discorl.meta.unroll import GivenRollouts, MemoryMode, MetaGradient, Window
+from discorl.meta.unroll import meta_gradient as gradient_through
+from discorl.nets.torsos import MLPTorso
+from discorl.ops import moments
+from discorl.rules.format import reference_name
+from discorl.types import Params, RuleState
+
+from .agents import (
+    SETTINGS,
+    agent_name,
+    agent_params,
+    disco_rule,
+    in_precision_of,
+    initial_state,
+    net_for,
+    transposed,
+)
+from .files import Arrays, count, group, rollout_of
+from .values import Results
+
+
+def value_name(name: str) -> str:
+    """Our name of the reference's parameter of the meta-value function."""
+    leaf = {"w": "weight", "b": "bias"}[name[-1]]
+    if m := re.search(r"torso/~/linear_(\d+)/[wb]$", name):
+        return f"torso.mlp.layers.{m.group(1)}.{leaf}"
+    return f"head.{leaf}"
+
+
+def value_params(arrays: Arrays) -> Params:
+    """Meta-value parameters from the reference's."""
+    return {value_name(k): torch.from_numpy(np.ascontiguousarray(v.T)) for k, v in arrays.items()}
+
+
+def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple]:
+    """What a file gives to ``meta_gradient``."""
+    rule, rule_params = disco_rule(arrays)
+    params = agent_params(group(arrays, "params_0"), "y")
+    optimiser = adam_clip(SETTINGS.disco_learning_rate)
+    agent = Agent(net_for(params, rule), rule, optimiser, mask_episode_starts=True)
+    targets = group(arrays, "target_params_0")
+    start = initial_state(agent, params, agent_params(targets, "y") if targets else None)
+
+    v_params = value_params(group(arrays, "value_params_0"))
+    layers = [p for name, p in v_params.items() if name.endswith("bias") and "torso" in name]
+    num_inputs = v_params["torso.mlp.layers.0.weight"].shape[1]
+    torso = MLPTorso(
+        num_inputs, [len(v_params[f"torso.mlp.layers.{i}.bias"]) for i in range(len(layers))]
+    )
+    meta_value = MetaValue(
+        ValueNet(torso, torso.embedding_size),
+        adam_clip(SETTINGS.value_learning_rate),
+        SETTINGS.value_returns,
+        aligned=False,
+    )
+    fresh = RuleState(moments.init_moments(), moments.init_moments())
+    v_start = MetaValueState(v_params, meta_value.optimiser.init(v_params), fresh)
+    rollouts = [
+        rollout_of(group(arrays, f"train_rollout_{i}"))
+        for i in range(count(arrays, "train_rollout"))
+    ]
+    valid = rollout_of(group(arrays, "valid_rollout"))
+    window = Window(agent, meta_value, ObjectiveWeights())
+    start, v_start = in_precision_of(arrays, (start, v_start))
+    return window, (rule_params, start, v_start, rollouts, valid)
+
+
+def through(window: Window, inputs: tuple, mode: MemoryMode) -> MetaGradient:
+    """The meta-gradient for rule, agent, value function, training rollouts, validation rollout."""
+    rule_params, state, value_state, training, validation = inputs
+    source = GivenRollouts(training, validation)
+    return gradient_through(window, rule_params, state, value_state, source, mode)
+
+
+def meta_gradient(arrays: Arrays, mode: MemoryMode) -> Results:
+    """Meta-loss, its parts, its gradient, and what the agent and its judge became."""
+    result = through(*meta_gradient_inputs(arrays), mode)
+    values = result.values
+    found: Results = {
+        "meta_loss": result.loss,
+        "meta_log/adv": values.advantage.mean(),
+        "meta_log/normalized_adv": values.normalized_advantage.mean(),
+        "meta_log/pg": result.policy_loss,
+        "meta_log/reg": result.regulariser,
+        "meta_log/value": values.value.mean(),
+    }
+    for name in group(arrays, "params_final"):
+        ours = agent_name(name).replace("second", "y")
+        found[f"params_final/{name}"] = transposed(result.state.params[ours])
+    for name in group(arrays, "value_params_final"):
+        found[f"value_params_final/{name}"] = transposed(
+            result.value_state.params[value_name(name)]
+        )
+
+    gradient = {reference_name(name): transposed(x) for name, x in result.gradient.items()}
+    parts: dict[str, Callable[[Tensor, np.ndarray], Tensor]] = {
+        "meta_grads": lambda x, want: x.reshape(want.shape),
+        "meta_grads_norm": lambda x, _: x.norm(),
+        "meta_grads_first32": lambda x, want: x.flatten()[: want.size],
+    }
+    for part, of in parts.items():
+        for name, want in group(arrays, part).items():
+            found[f"{part}/{name}"] = of(gradient[name], want)
+    return found

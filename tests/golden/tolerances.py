@@ -1,0 +1,177 @@
+"""How far a result may be from the reference's: what its own rounding was measured to be.
+
+The reference computes in float32. By how much that changes its results was measured on a sample
+of files for which it also gave results in float64 (``measure_noise.py``); ``noise.json`` keeps the
+largest distance of each quantity, in a unit that fits files of any size (``unit``). A limit is
+``MARGIN`` times as much, and never below the tolerance that was published with the first files
+(``published``).
+
+Whatever a limit depends on is in the file or in ``noise.json``. Nothing of it is computed by the
+code under test, so no mistake in that code can widen its own limit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from .files import Arrays, group, is_float64
+from .kinds import Kind
+
+NOISE = Path(__file__).with_name("noise.json")
+MARGIN = 4
+"""Ours rounds, too, and other files will be noisier than all that were measured."""
+FLOAT64 = 1e-9
+"""Of results in float64, relative to the largest entry of an array."""
+
+# --- names ---------------------------------------------------------------------------------------
+
+QUANTITIES = (  # of what an array is one instance: pattern of its name -> name
+    (r"(log)_\d+/(total_loss)", r"\2"),
+    (r"(agent_out|targets|log)_\d+/(.*)", r"\1/\2"),
+    (r"meta_log/(.*)", r"log/\1"),
+    (r"(adv|td)_ema_state_\d+/moment1", r"\1_ema_state/mean"),
+    (r"(adv|td)_ema_state_\d+/moment2", r"\1_ema_state/mean_square"),
+    (r"(adv|td)_ema_state_\d+/(.*)", r"\1_ema_state/\2"),
+    (r"meta_rnn_\d+/lstm/meta_rnn_state/(.*)", r"lifetime_rnn/\1"),
+    (r"out/(.*)", r"\1"),
+    (r"((value_)?params_final)/.*", r"\1"),
+    (r"params_\d+/.*", "params"),
+)
+
+
+def quantity_of(name: str) -> str:
+    """What an array of a file is one instance of: ``targets_2/adv`` -> ``targets/adv``."""
+    for pattern, quantity in QUANTITIES:
+        if m := re.fullmatch(pattern, name):
+            return m.expand(quantity)
+    return name
+
+
+def noise_key(name: str) -> str:
+    """The quantity, less what files of other sizes do not have: numbers of calls and of layers."""
+    quantity = quantity_of(name)
+    quantity = re.sub(r"^retrace_\d+", "retrace", quantity)
+    quantity = re.sub(r"^params_final", "params", quantity)
+    if m := re.match(r"meta_grads\w*/(lstm/~/meta_lstm/~unroll/)?lstm/", f"{quantity}/"):
+        return "meta_grads of the lifetime" if m.group(1) else "meta_grads"
+    return quantity
+
+
+# --- units ---------------------------------------------------------------------------------------
+
+VALUES = {
+    *("q_value", "target_q_value", "q_target"),
+    *("value", "values", "target_value", "value_target"),
+}
+DIFFERENCES_OF_VALUES = {
+    *("adv", "raw_advs", "pg_advs", "qv_adv", "q_td", "td", "tds"),
+    *("avg_value", "agent_q_mean", "loss_from_td"),
+}
+EPSILON = 2.0**-23  # of float32
+
+
+def largest(*arrays: np.ndarray) -> float:
+    return max((float(np.abs(x).max()) for x in arrays if x.size), default=0.0)
+
+
+def value_step(largest_value: float) -> float:
+    """The spacing of the reference's values, whose inverse transform subtracts 500 from a float32
+    near 500: differences of values, and means of them, are no more exact, however small."""
+    spacing = 2.0**-15  # of float32 between 256 and 512
+    return 2 * (1 + largest_value) ** 0.5 * spacing
+
+
+class Units:
+    """In what the rounding of each array of a file is measured: an absolute number."""
+
+    def __init__(self, kind: Kind, arrays: Arrays) -> None:
+        self.kind, self.arrays = kind, arrays
+
+    def of(self, name: str) -> float:
+        """For most arrays the largest entry; more where that is small beside what it is made of."""
+        place, _, what = name.partition("/")
+        scale = largest(self.arrays[name])
+        if place == "tx":
+            return scale
+        if what == "moment1":
+            return self.step(place) * self.weight(place) + EPSILON * scale
+        if what == "moment2":
+            return 2 * self.spread(place) * self.step(place) * self.weight(place) + EPSILON * scale
+        if what.startswith("normalized"):
+            return self.step(place) * (1 + scale) / self.deviation(place, what) + EPSILON * scale
+        if what in VALUES | DIFFERENCES_OF_VALUES:
+            return self.step(place) + EPSILON * scale
+        if self.kind.name == "actor-critic learner" and what == "total_loss":
+            return self.step(place) + EPSILON * scale  # advantages enter it as they are
+        if what.startswith("global_"):  # norms
+            return scale
+        if re.fullmatch(r"meta_loss|(meta_)?log(_\d+)?|targets_\d+|meta_rnn_\d+", place):
+            return 1 + scale  # means may be near 0 though their terms are not
+        return scale
+
+    def values_near(self, place: str) -> Arrays:
+        """The values that the file has at the step of ``place``."""
+        if m := re.fullmatch(r"log_(\d+)", place):
+            return group(self.arrays, f"targets_{m.group(1)}")
+        if m := re.fullmatch(r"(?:adv|td)_ema_state_(\d+)", place):  # after the step
+            return group(self.arrays, f"targets_{int(m.group(1)) - 1}")
+        return group(self.arrays, place)
+
+    def step(self, place: str) -> float:
+        near = self.values_near(place)
+        return value_step(largest(*(near[name] for name in VALUES if name in near)))
+
+    def weight(self, place: str) -> float:
+        """How much of the moments' mean was seen: they start at zero."""
+        return 1 - float(self.arrays[f"{place}/decay_product"])
+
+    def spread(self, place: str) -> float:
+        return (float(self.arrays[f"{place}/moment2"]) / self.weight(place)) ** 0.5
+
+    def deviation(self, place: str, what: str) -> float:
+        """What the array was divided by."""
+        of_td = "td" in what
+        if m := re.fullmatch(r"(?:log|targets)_(\d+)", place):
+            after = f"{'td' if of_td else 'adv'}_ema_state_{int(m.group(1)) + 1}"
+            if f"{after}/moment1" in self.arrays:
+                mean = float(self.arrays[f"{after}/moment1"]) / self.weight(after)
+                return max(self.spread(after) ** 2 - mean**2, 0.0) ** 0.5 + 1e-6
+        normalized = self.arrays[f"{place}/{what}"]
+        raw = self.arrays.get(f"{place}/{what.removeprefix('normalized_')}")
+        if raw is None or not raw.size:
+            return 1.0
+        if np.ptp(normalized) > 0:  # the mean may have been subtracted
+            return float(np.ptp(raw) / np.ptp(normalized)) + 1e-6
+        return largest(raw) / max(largest(normalized), 1e-6) + 1e-6
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+def published(kind: Kind, name: str) -> float:
+    """What the first files say of themselves, relative to the largest entry of an array."""
+    place, _, what = name.partition("/")
+    if re.match(r"(value_)?params|meta_grads", place):
+        return 1e-4
+    if what == "total_loss":
+        return 1e-5 if kind.is_disco103 else 2e-5
+    return 5e-4 if kind.is_disco103 else 2e-5
+
+
+class Limits:
+    """The largest distance allowed of each array of a file, relative to its largest entry."""
+
+    def __init__(self, kind: Kind, arrays: Arrays) -> None:
+        self.kind, self.arrays, self.units = kind, arrays, Units(kind, arrays)
+        self.noise: dict[str, float] = json.loads(NOISE.read_text())[kind.family]
+
+    def of(self, name: str) -> float:
+        if is_float64(self.arrays):
+            return FLOAT64
+        scale = max(largest(self.arrays[name]), 1e-12)
+        noise = self.noise.get(noise_key(name), 0.0) * self.units.of(name)
+        return max(published(self.kind, name), MARGIN * noise / scale)
