@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,6 +59,16 @@ def of_one_precision(arrays: Arrays) -> Arrays:
 def inputs_of(arrays: Arrays) -> Arrays:
     """What the reference was given to make the rest."""
     return {name: array for name, array in arrays.items() if INPUT.fullmatch(name)}
+
+
+def digest(arrays: Arrays) -> str:
+    """A name for the inputs of a file, whatever the file is called and whatever its results."""
+    seen = hashlib.sha256()
+    for name, array in sorted(inputs_of(arrays).items()):
+        seen.update(
+            name.encode() + str(array.shape).encode() + np.ascontiguousarray(array).tobytes()
+        )
+    return seen.hexdigest()[:16]
 
 
 def is_float64(arrays: Arrays) -> bool:

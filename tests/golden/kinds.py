@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import get_args
 
 from discorl.errors import DiscorlError
@@ -13,7 +13,7 @@ from discorl.meta.unroll import MemoryMode
 from . import learner, values
 from .agents import brings_rule
 from .files import Arrays, group
-from .meta_gradient import meta_gradient
+from .meta_gradient import float32_noise, meta_gradient
 from .values import Results
 
 
@@ -28,8 +28,10 @@ class Kind:
     """What a replay compares at the least (a regular expression); a file without proves nothing."""
     is_disco103: bool = False
     """Whether it needs the published rule, because the file brings none."""
-    needs: tuple[str, ...] = field(default=())
+    needs: tuple[str, ...] = ()
     """Arrays without which a file is not whole."""
+    own_noise: Callable[[Arrays], dict[str, float]] | None = None
+    """How exact we are in each module of a rule, where that differs much between files."""
 
     @property
     def family(self) -> str:
@@ -43,7 +45,9 @@ def recognise(arrays: Arrays) -> Kind:
         modes = {mode: functools.partial(meta_gradient, mode=mode) for mode in get_args(MemoryMode)}
         compared = r"\w+/meta_grads(_norm)?/.*"
         is_disco103 = not brings_rule(arrays)
-        return Kind("meta-gradient", modes, compared, is_disco103, needs=("meta_loss",))
+        return Kind(
+            "meta-gradient", modes, compared, is_disco103, ("meta_loss",), own_noise=float32_noise
+        )
     if group(arrays, "retrace_0"):
         return Kind("value estimation", {"": values.value_estimation}, "retrace_0/adv")
     if "out/loss_per_step" in arrays:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.meta.objective import ObjectiveWeights
@@ -84,6 +85,37 @@ def through(window: Window, inputs: tuple, mode: MemoryMode) -> MetaGradient:
     rule_params, state, value_state, training, validation = inputs
     source = GivenRollouts(training, validation)
     return gradient_through(window, rule_params, state, value_state, source, mode)
+
+
+NUM_JITTERS, JITTER = 6, 2.0**-23  # float32 runs with inputs off by about a unit in the last place
+
+
+def float32_noise(arrays: Arrays) -> dict[str, float]:
+    """How far our float32 runs are from our float64 one in the gradient of each module of the rule.
+
+    Adam divides by the root of the second moment. Where a gradient is nothing but rounding, the
+    derivative of its step is enormous, and the meta-gradient has two good digits or none.
+    """
+    window, inputs = meta_gradient_inputs(arrays)
+    generator = torch.Generator().manual_seed(0)
+
+    def jittered(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        return x * (1 + JITTER * torch.randn(x.shape, generator=generator))
+
+    def widened(x: Tensor) -> Tensor:
+        return x.double() if x.is_floating_point() else x
+
+    exact = through(window, tree.map(widened, inputs), "plain").gradient
+    noise: dict[str, float] = {}
+    for _ in range(NUM_JITTERS):
+        rounded = through(window, tree.map(jittered, inputs), "plain").gradient
+        for name, want in exact.items():
+            error = float((rounded[name] - want).abs().max() / want.abs().max().clamp(min=1e-12))
+            module = reference_name(name).rsplit("/", 1)[0]
+            noise[module] = max(noise.get(module, 0.0), error)
+    return noise
 
 
 def meta_gradient(arrays: Arrays, mode: MemoryMode) -> Results:

@@ -20,7 +20,7 @@ from torch import Tensor
 from discorl.errors import DiscorlError
 
 from .files import Arrays, count, inputs_of, load
-from .kinds import Kind, recognise
+from .kinds import recognise
 from .tolerances import Limits, quantity_of
 from .values import Results
 
@@ -64,9 +64,9 @@ def relative_error(name: str, got: Tensor | np.ndarray, want: np.ndarray) -> flo
     return float("inf") if np.isnan(error) else error
 
 
-def compare(report: Report, kind: Kind, arrays: Arrays, found: Results, way: str) -> None:
+def compare(report: Report, limits: Limits, arrays: Arrays, found: Results, way: str) -> None:
     """Compare our results with those of the file."""
-    limits, last = Limits(kind, arrays), f"params_{count(arrays, 'rollout')}/"
+    last = f"params_{count(arrays, 'rollout')}/"
     for name, got in found.items():
         if name in arrays:
             quantity = "params_final" if name.startswith(last) else quantity_of(name)
@@ -87,8 +87,10 @@ def replay_arrays(name: str, arrays: Arrays) -> Report:
     report = Report(name, kind.name)
     for array in kind.needs:
         arrays[array]  # says so if it is missing
+    limits = Limits(kind, arrays)
+    limits.narrow()
     for way, results in kind.ways.items():
-        compare(report, kind, arrays, results(arrays), way)
+        compare(report, limits, arrays, results(arrays), way)
     if not any(re.fullmatch(kind.must_compare, quantity) for quantity in report.worst):
         raise DiscorlError(f"the file has no result to compare: {kind.must_compare}")
     return report

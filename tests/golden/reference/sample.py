@@ -4,8 +4,9 @@
 
 ``FOLDER/NAME-SEED.npz`` is a golden file, ``FOLDER/float64/NAME-SEED.npz`` has the same results in
 float64. How far the two are apart is the reference's own rounding, from which
-``tests/golden/measure_noise.py`` makes the limits of a replay. About an hour, most of which is
-compilation: files of one name have one size.
+``tests/golden/measure_noise.py`` makes the limits of a replay. ``FOLDER/jittered/`` has the
+meta-gradients of the files in ``tests/golden``, for inputs that are off in the last digit. About an
+hour, most of which is compilation: files of one name have one size.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from make import (
+    GOLDEN,
     OTHER_RULE,
     SMALL_103,
     Experience,
@@ -24,9 +26,11 @@ from make import (
     disco,
     meta_gradient,
     policy_gradient,
+    read,
     value_estimation,
+    write,
 )
-from reference import AgentSizes, Arrays, results, use_floats
+from reference import AgentSizes, Arrays, inputs_of, results, use_floats
 
 # What experience is like takes turns with the seed.
 KINDS_OF_EXPERIENCE = list(
@@ -95,6 +99,29 @@ SAMPLE: dict[str, tuple[int, Callable[[int], Arrays]]] = {
 }
 
 
+NUM_JITTERS, JITTER = 6, 2.0**-23  # about a unit in the last place of float32
+
+
+def jittered(arrays: Arrays, seed: int) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return {
+        k: (v * (1 + JITTER * rng.normal(size=v.shape))).astype(v.dtype)
+        if v.dtype.kind == "f"
+        else v
+        for k, v in arrays.items()
+    }
+
+
+def jitter_golden_files(out: Path) -> None:
+    use_floats(32)
+    out.mkdir(parents=True, exist_ok=True)
+    for path in (*GOLDEN.glob("meta_*.npz"), *(GOLDEN / "other_sizes").glob("meta_*.npz")):
+        for seed in range(NUM_JITTERS):
+            made = results(jittered(inputs_of(read(path)), seed))
+            kept = {k: array for k, array in made.items() if k.startswith("meta_grads")}
+            write(out / f"{path.stem}-{seed}.npz", kept)
+
+
 def main() -> None:
     folder, *names = sys.argv[1:]
     out = Path(folder)
@@ -108,10 +135,9 @@ def main() -> None:
             use_floats(64)
             exact = results(inputs)
             file = f"{name}-{seed}.npz"
-            np.savez_compressed(out / "float64" / file, allow_pickle=False, **exact)  # pyright: ignore[reportArgumentType]
-            made = inputs | rounded
-            np.savez_compressed(out / file, allow_pickle=False, **made)  # pyright: ignore[reportArgumentType]
-        print(name, num_seeds, flush=True)
+            write(out / "float64" / file, exact)
+            write(out / file, inputs | rounded)
+    jitter_golden_files(out / "jittered")
 
 
 if __name__ == "__main__":
