@@ -1,17 +1,17 @@
-# 'make demo' and 'make test' set everything up by themselves.
+# 'make demo' and 'make test' set up everything they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format type bench docs clean
+.PHONY: help install demo test test-slow lint format type bench docs notebook packages clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 install: $(VENV)/dev  ## Set up .venv with the dev extras and the suites
 
-# Stamps, so that a second call has nothing to do. torch comes first and alone: its pinned build
+# Stamp files, so that a second call has nothing to do. torch comes first and alone: its pinned build
 # then satisfies the package's range, and nothing newer is pulled in.
 $(VENV)/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,7 +27,7 @@ $(VENV)/docs: $(VENV)/base
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-demo: $(VENV)/base  ## Train Catch with the best rule on this machine
+demo: $(VENV)/base  ## Train an agent on Catch with the best rule on this machine
 	$(BIN)/discorl train catch
 
 test: $(VENV)/dev  ## Run the tests
@@ -40,7 +40,7 @@ lint: $(VENV)/dev  ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(VENV)/dev  ## Mend style
+format: $(VENV)/dev  ## Fix style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -53,6 +53,15 @@ bench: $(VENV)/base  ## Run the benchmarks beside the other implementations
 docs: $(VENV)/docs  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-clean:  ## Remove what the build made
+notebook: $(VENV)/docs  ## Run the notebook again and keep its outputs
+	OMP_NUM_THREADS=1 $(BIN)/python -c "import nbclient, nbformat; path = 'examples/quickstart.ipynb'; \
+	    notebook = nbformat.read(path, 4); nbclient.NotebookClient(notebook, record_timing=False).execute(); \
+	    nbformat.write(notebook, path)"
+
+packages: $(VENV)/dev  ## Build the wheel and the source package into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+
+clean:  ## Remove what was built
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,15 @@ from benchmarks.jobs import JOBS, MEMORY, NAMES
 from benchmarks.machine import commit, machine_facts
 from benchmarks.measure import Session, measure_memory, time_jobs
 from benchmarks.report import report_stem, write_report
-from benchmarks.workers import PEERS, find_implementations, pin_to_cores, use_rule
+from benchmarks.workers import (
+    COMPILED,
+    OURS,
+    PEERS,
+    another_tree,
+    find_implementations,
+    pin_to_cores,
+    use_rule,
+)
 
 DESCRIPTION = """\
 Time discorl and its peers at the same work, side by side.
@@ -33,6 +41,7 @@ examples:
   python -m benchmarks --quick                        does it work? (the figures mean little)
   python -m benchmarks --only train_step matmul matmul_kernel   the training step and its limit
   python -m benchmarks --peers --only train_step      discorl alone
+  python -m benchmarks --peers --other-tree ../before --only train_step   two trees by turns
   python -m benchmarks --scaling                      how our cost grows, with plots
   python -m benchmarks --profile                      where our training step's time goes
 """
@@ -57,6 +66,8 @@ def parse() -> argparse.Namespace:
     add("--threads", type=int, default=2, help="threads and cores for everyone (default: 2)")
     add("--out", type=Path, default=Path(__file__).parent / "results", metavar="DIR",
         help="where the report goes (default: benchmarks/results)")  # fmt: skip
+    add("--other-tree", type=Path, metavar="DIR",
+        help="compare with another source tree of discorl, such as an older commit's")  # fmt: skip
     add("--skip-install", action="store_true", help="install nothing; peers not there are absent")
     add("--jax-python", type=Path, metavar="PATH",
         help="an interpreter with the reference's requirements, instead of .bench/jax")  # fmt: skip
@@ -97,6 +108,10 @@ def main() -> None:
     implementations, absent = find_implementations(
         options.peers, pythons, install=not options.skip_install
     )
+    if options.other_tree:
+        implementations.append(another_tree(options.other_tree, OURS))
+        if COMPILED in implementations:
+            implementations.append(another_tree(options.other_tree, COMPILED))
     for name, reason in absent.items():
         print(f"{name} is absent: {reason}", flush=True)
     session = Session(absent=absent)

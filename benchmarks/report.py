@@ -27,6 +27,8 @@ QUIET = 0.05
 
 TITLES = {
     "compiled": "discorl, compiled",
+    "other discorl": "the other tree",
+    "other compiled": "the other tree, compiled",
     "jax": "JAX reference",
     "disco-torch": "disco-torch 0.4.0",
     "disco-torch-fast": "disco-torch, our agent for it",

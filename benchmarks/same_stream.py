@@ -29,8 +29,7 @@ from discorl.agents.rollout import collect_rollout
 from discorl.atomic import write_atomically
 from discorl.runs import distributed
 from discorl.training import presets
-from discorl.training.run_setup import set_up
-from discorl.training.state import new_state
+from discorl.training.train import Training
 from discorl.types import Params, Rollout
 from tests.golden.agents import agent_name
 
@@ -90,9 +89,9 @@ class ReferenceLearner:
 def run(seed: int, num_steps: int, learner: ReferenceLearner) -> Curve:
     """Our training loop, but for the updates."""
     config = replace(presets.for_run("catch", "disco103"), seed=seed, progress="none")
-    run = set_up(config, distributed.start("cpu"), None, None)
-    config = run.config
-    state = new_state(config, run.agent, run.env, run.ranks)
+    run = Training(config, distributed.start("cpu"))
+    run.begin()
+    config, state = run.config, run.state
     params, env_state, timestep = state.agent.params, state.env_state, state.timestep
     learner.begin(params)
     counts: deque[tuple[float, float]] = deque(maxlen=WINDOW)

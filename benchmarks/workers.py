@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ class Implementation:
     module: str
     python: Path
     arguments: tuple[str, ...] = ()
+    root: Path = ROOT
+    """The source tree to run."""
 
 
 OURS = Implementation("discorl", "ours", Path(sys.executable))
@@ -49,8 +51,8 @@ class Worker(AbstractContextManager):
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [str(implementation.python), "-m", module, *implementation.arguments],
-                cwd=ROOT,
-                env=os.environ | _thread_settings(threads),
+                cwd=implementation.root,
+                env=os.environ | _thread_settings(threads) | {"PYTHONPATH": ""},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -175,6 +177,11 @@ PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
     "disco-torch": disco_torch,
     "disco-torch-fast": disco_torch_fast,
 }
+
+
+def another_tree(root: Path, ours: Implementation) -> Implementation:
+    """What ``ours`` does with the code of this tree, with that of another."""
+    return replace(ours, name=f"other {ours.name}", root=root.resolve())
 
 
 def _requirements(module: str) -> Path:

@@ -1,6 +1,11 @@
-"""Train RL agents with a learned update rule, and discover such rules."""
+"""Train RL agents with a learned update rule, and discover such rules.
 
+What this module exports is the stable API. Everything else may change between minor versions.
+"""
+
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 try:
     __version__ = version("discorl")
@@ -18,6 +23,31 @@ from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import load_rule, save_rule
 from discorl.types import AgentOutput, Rollout
 
+if TYPE_CHECKING:
+    from discorl.comparison.compare import compare
+    from discorl.discovery.config import DiscoverConfig
+    from discorl.discovery.discover import discover
+    from discorl.discovery.presets import discovery_preset
+    from discorl.training import presets
+    from discorl.training.config import TrainConfig
+    from discorl.training.evaluate import evaluate
+    from discorl.training.train import train
+    from discorl.training.trained_agent import load_agent
+
+# The programs bring plots, Gymnasium and progress bars with them, which would more than double the
+# time that this package adds to importing torch. They are imported when they are first asked for.
+_PROGRAMS = {
+    "DiscoverConfig": "discorl.discovery.config",
+    "TrainConfig": "discorl.training.config",
+    "compare": "discorl.comparison.compare",
+    "discover": "discorl.discovery.discover",
+    "discovery_preset": "discorl.discovery.presets",
+    "evaluate": "discorl.training.evaluate",
+    "load_agent": "discorl.training.trained_agent",
+    "presets": "discorl.training.presets",
+    "train": "discorl.training.train",
+}
+
 __all__ = [
     "ActorCritic",
     "Agent",
@@ -28,16 +58,38 @@ __all__ = [
     "DiscoTrainer",
     "DiscoUpdateRule",
     "DiscorlError",
+    "DiscoverConfig",
     "NetConfig",
     "PolicyGradient",
     "Replay",
     "Rollout",
+    "TrainConfig",
     "UpdateRule",
     "adam_clip",
     "agent_net",
     "collect_rollout",
+    "compare",
+    "discover",
+    "discovery_preset",
+    "evaluate",
+    "load_agent",
     "load_rule",
     "mlp_agent_net",
+    "presets",
     "save_rule",
+    "train",
     "update_agent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PROGRAMS:
+        raise AttributeError(f"module 'discorl' has no attribute '{name}'")
+    module = import_module(_PROGRAMS[name])
+    found = module if name == "presets" else getattr(module, name)
+    globals()[name] = found  # the next look finds it without this function
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

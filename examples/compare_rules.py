@@ -1,9 +1,9 @@
-"""Your rule against others: train each with several seeds, then compare with intervals.
+"""Your rule against others: train with each on several seeds, then compare with intervals.
 
 python examples/compare_rules.py --rules disco103 actor-critic
 python examples/compare_rules.py --rules runs/my-discovery/rule.npz actor-critic --seeds 0 1 2 3 4
 
-The same on the command line: a `discorl train` for each rule and seed, then `discorl compare`.
+On the command line: run `discorl train` for each rule and seed, then `discorl compare`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from discorl.comparison.compare import compare
+import discorl
 from discorl.comparison.report import html_report
 from discorl.comparison.table import print_comparison
 from discorl.runs.files import write_text
-from discorl.training import presets
-from discorl.training.train import train
 
 
 def main() -> None:
@@ -29,14 +27,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--num-envs", type=int, default=16, help="the same for all rules")
-    parser.add_argument("--batch-size", type=int, help="instead of the presets'")
+    parser.add_argument("--batch-size", type=int, help="in place of the presets'")
     parser.add_argument("--out", type=Path, default=Path("runs/comparison"))
     args = parser.parse_args()
 
     folders = []
     for number, rule in enumerate(args.rules):
         for seed in args.seeds:
-            preset = presets.for_run(args.task, rule)
+            preset = discorl.presets.for_run(args.task, rule)
             config = replace(
                 preset,
                 seed=seed,
@@ -46,9 +44,9 @@ def main() -> None:
                 out=args.out / f"rule-{number}-seed-{seed}",
                 progress="lines",
             )
-            folders.append(train(config).folder)
+            folders.append(discorl.train(config).folder)
 
-    comparison = compare(folders)
+    comparison = discorl.compare(folders)
     print_comparison(comparison, Console())
     for task in comparison.tasks:
         for group in task.groups:

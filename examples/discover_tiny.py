@@ -1,6 +1,6 @@
-"""Discover a rule, then train an agent with it that the rule has never seen.
+"""Discover a rule, then use it to train an agent on a task that it has never seen.
 
-python examples/discover_tiny.py                 # a few minutes: too little for a good rule
+python examples/discover_tiny.py                 # a few minutes, too short for a good rule
 python examples/discover_tiny.py --steps 3000    # the suite preset's length
 
 The same on the command line:
@@ -14,26 +14,23 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from discorl.discovery.discover import discover
-from discorl.discovery.presets import discovery_preset
-from discorl.training import presets
-from discorl.training.train import train
+import discorl
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100, help="meta-steps")
-    parser.add_argument("--updates", type=int, default=5, help="of agents, in a meta-step")
+    parser.add_argument("--updates", type=int, default=5, help="per agent and meta-step")
     parser.add_argument("--train-steps", type=int, default=300, help="with the rule found")
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--out", type=Path, default=Path("runs/tiny-discovery"))
     args = parser.parse_args()
 
-    small = discovery_preset("suite")
+    small = discorl.discovery_preset("suite")
     config = replace(
         small,
         tasks=("catch:5x5*4", "mdp:10x4*4"),  # two groups of four agents
-        held_out=("catch:6x6",),  # never trained on, only looked at
+        held_out=("catch:6x6",),  # never trained on, only watched
         steps=args.steps,
         warm_start=args.steps // 2,  # imitation first, then meta-gradients
         window=replace(small.window, num_envs=args.num_envs, num_updates=args.updates),
@@ -42,14 +39,14 @@ def main() -> None:
         out=args.out,
         progress="lines",
     )
-    found = discover(config)
+    found = discorl.discover(config)
     scores = {k: v for k, v in found.metrics[-1].items() if k.startswith("held_out/")}
     print(f"held-out returns after {args.steps} meta-steps: {scores}")
 
-    # The rule is a file like Disco103's, under the same names: `--rule` takes it.
-    trained = train(
+    # The rule is a file like Disco103's, with the same array names, so `--rule` accepts it.
+    trained = discorl.train(
         replace(
-            presets.for_task("catch:6x6"),
+            discorl.presets.for_task("catch:6x6"),
             rule=str(found.folder / "rule.npz"),
             steps=args.train_steps,
             num_envs=16,

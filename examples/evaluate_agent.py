@@ -3,7 +3,7 @@
 discorl train catch --out runs/catch-1
 python examples/evaluate_agent.py runs/catch-1
 
-The first part on the command line: discorl evaluate runs/catch-1 --greedy --video episode.gif
+The first part, on the command line: discorl evaluate runs/catch-1 --greedy --video episode.gif
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from discorl.training.evaluate import evaluate, print_evaluation
-from discorl.training.trained_agent import Policy, load_agent
+import discorl
+from discorl.training.evaluate import print_evaluation
+from discorl.training.trained_agent import Policy
 
 
 def main() -> None:
@@ -24,14 +25,14 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     args = parser.parse_args()
 
-    agent = load_agent(args.run)
+    agent = discorl.load_agent(args.run)
     print(f"an agent for {agent.config.task}, trained with {agent.rule_name}")
     for greedy in (False, True):
-        # Each seed plays so many episodes; the interval is over episodes, not training seeds.
-        result = evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
+        # Each seed plays this many episodes; the interval is over episodes, not training seeds.
+        result = discorl.evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
         print_evaluation(result, Console())
 
-    # Acting by hand: a policy remembers what a recurrent agent needs from step to step.
+    # Acting step by step: the policy carries a recurrent agent's memory from one to the next.
     rng = torch.Generator().manual_seed(0)
     env = agent.make_env(num_envs=1)
     policy = Policy(agent, greedy=True, generator=rng)

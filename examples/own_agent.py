@@ -1,7 +1,7 @@
 """Bring your own agent: any nn.Module, trained on Catch by a discovered rule.
 
 python examples/own_agent.py                       # Catch with Disco103
-python examples/own_agent.py --save agent.pt       # go on later with --load agent.pt
+python examples/own_agent.py --save agent.pt       # continue later with --load agent.pt
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from discorl.envs.tasks.catch import Catch
 class MyAgent(nn.Module):
     """An observation goes in, five heads come out.
 
-    ``logits`` [B, A] is the policy. ``y`` [B, Y] and ``z`` [B, A, Y] are predictions without a
-    meaning of their own: the rule gives them one. ``q`` [B, A, K] are action values in bins, and
-    ``aux_pi`` [B, A, A] says for each action what the policy will be after it.
+    ``logits`` [B, A] is the policy. ``y`` [B, Y] and ``z`` [B, A, Y] are predictions with no
+    predefined meaning: the rule gives them one. ``q`` [B, A, K] are action values in bins, and
+    ``aux_pi`` [B, A, A] says for each action what the policy will be one step later.
     """
 
     def __init__(self, num_inputs: int, num_actions: int, heads: dict[str, int]) -> None:
@@ -30,7 +30,7 @@ class MyAgent(nn.Module):
         self.torso = nn.Sequential(nn.Linear(num_inputs, 256), nn.ReLU(), nn.Linear(256, 256))
         self.logits = nn.Linear(256, num_actions)
         self.y = nn.Linear(256, heads["y"])
-        # What follows an action: the state and the action in, then a layer for each head.
+        # What follows an action: state and action go in, then there is a layer for each head.
         self.after_action = nn.Linear(256 + num_actions, 128)
         self.of_actions = nn.ModuleDict({k: nn.Linear(128, heads[k]) for k in ("z", "q", "aux_pi")})
         for head in (self.logits, self.y, *self.of_actions.values()):
@@ -50,10 +50,10 @@ class MyAgent(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--rule", default="disco103", help="a rule's name or file")
+    parser.add_argument("--rule", default="disco103", help="name or file of a rule")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="file to save the trainer to")
-    parser.add_argument("--load", help="file to go on from")
+    parser.add_argument("--load", help="file to continue from")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
@@ -68,7 +68,7 @@ def main() -> None:
     env_state, timestep = env.reset(env_rng)
 
     def step_fn(actions: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Your environment goes here: actions in; observations, rewards and dones out."""
+        """Your environment goes here: actions in, and observations, rewards and dones out."""
         nonlocal env_state
         env_state, now = env.step(env_state, torch.from_numpy(actions), env_rng)
         return now.observation, now.reward, now.discount == 0

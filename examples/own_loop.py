@@ -1,8 +1,8 @@
-"""Own everything: your loop, your optimiser. The rule only says what to learn.
+"""Everything is yours, loop and optimiser included. The rule only says what to learn.
 
 python examples/own_loop.py                # CartPole with Disco103, a GRU and AdamW
 
-It shows the moving parts and is not tuned: a replay, as DiscoTrainer has, is left out.
+This shows the moving parts. It is not tuned, and leaves out the replay that DiscoTrainer has.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Recurrent(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--rule", default="disco103", help="a rule's name or file")
+    parser.add_argument("--rule", default="disco103", help="name or file of a rule")
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -69,7 +69,7 @@ def main() -> None:
             with torch.no_grad():
                 out, state = agent(obs, state)
             actions = torch.distributions.Categorical(logits=out["logits"]).sample()
-            # Reward and discount are those that arrived with this observation.
+            # Reward and discount are the ones that arrived with this observation.
             record.append((obs, actions, reward, discount, out["logits"]))
             new_obs, earned, terminated, truncated, _ = env.step(actions.numpy())
             obs, reward = torch.from_numpy(new_obs), torch.from_numpy(earned).float()
@@ -86,7 +86,7 @@ def main() -> None:
 
         loss, rule_state, logs = rule.loss(agent, rollout, rule_state)
         optimiser.zero_grad()
-        loss.backward()  # add loss terms of your own, clip, accumulate: as with any loss
+        loss.backward()  # add terms of your own, clip, accumulate: as with any loss
         optimiser.step()
         if step % 50 == 0 or step == args.steps:
             mean = sum(finished[-50:]) / len(finished[-50:])

@@ -10,15 +10,14 @@ import argparse
 import torch
 from torch import Tensor, nn
 
-from discorl import Agent, NetConfig, Replay, adam_clip, agent_net, collect_rollout, update_agent
+import discorl
 from discorl.envs.tasks.catch import Catch
-from discorl.rules.store import load_rule
 
 
 class BoardTorso(nn.Module):
     """A convolution over Catch's board [N, rows, columns]."""
 
-    embedding_size = 128  # the heads need to know
+    embedding_size = 128  # the heads need to know this
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,30 +35,32 @@ class BoardTorso(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rule", default="disco103", help="a rule's name or file")
+    parser.add_argument("--rule", default="disco103", help="name or file of a rule")
     parser.add_argument("--steps", type=int, default=600)
     args = parser.parse_args()
 
-    loaded = load_rule(args.rule)
+    loaded = discorl.load_rule(args.rule)
     rule, rule_params = loaded.rule, loaded.params
     env = Catch(num_envs=2)
-    sizes = NetConfig(action_lstm=64, head_hidden=(64,))  # what sits on top of the torso
-    agent = Agent(agent_net(env.spec, rule, sizes, torso=BoardTorso()), rule, adam_clip(0.01))
+    sizes = discorl.NetConfig(action_lstm=64, head_hidden=(64,))  # what sits on top of the torso
+    net = discorl.agent_net(env.spec, rule, sizes, torso=BoardTorso())
+    agent = discorl.Agent(net, rule, discorl.adam_clip(0.01))
 
     rng = torch.Generator().manual_seed(0)
     state = agent.init_state(rng)
     env_state, timestep = env.reset(rng)
-    replay = Replay(capacity=1024)
+    replay = discorl.Replay(capacity=1024)
     caught: list[bool] = []
     for step in range(1, args.steps + 1):
-        rollout, env_state, timestep = collect_rollout(
+        rollout, env_state, timestep = discorl.collect_rollout(
             agent.net, state.params, env, env_state, timestep, num_steps=29, generator=rng
         )
         replay.add(rollout)
         caught += (rollout.rewards[rollout.ended] > 0).tolist()
         if len(replay) >= 64:
             # Pure: the old state is untouched, and there is no optimiser to zero.
-            state, info = update_agent(agent, rule_params, state, replay.sample(64, rng))
+            batch = replay.sample(64, rng)
+            state, info = discorl.update_agent(agent, rule_params, state, batch)
             if step % 50 == 0 or step == args.steps:
                 recent = caught[-300:]
                 rate = sum(recent) / len(recent)

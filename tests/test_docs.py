@@ -9,6 +9,9 @@ import inspect
 import io
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,12 @@ import pytest
 
 import discorl
 from discorl.cli import main
+from tests.browser import chromium_driver
 from tests.builders import run_python
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 RESULTS = sorted((ROOT / "benchmarks").rglob("*.md"))
 REFERENCE = "\n".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
 
@@ -110,6 +115,19 @@ def test_snippets_are_python_and_import_what_exists(page: Path) -> None:
                     find(f"{node.module}.{alias.name}")
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_first_lines_of_python_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they are written, but for the length of the run."""
+    train = discorl.train
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discorl, "train", lambda config: train(replace(config, steps=2)))
+    block = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0]
+    exec(block, {})
+    assert "Estimate(value=" in capsys.readouterr().out
+
+
 HELPS = [
     *("train catch", "train gym:CartPole-v1", "discover suite", "discover --resume RUN"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
@@ -151,14 +169,74 @@ def test_options_in_the_text_exist(page: Path, options: set[str]) -> None:
     assert named_there - {"--env"} <= options
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``--strict`` makes every warning an error: dead links, unknown names, pages left out."""
     pytest.importorskip("mkdocs", reason="needs pip install 'discorl[docs]'")
     pytest.importorskip("mkdocstrings", reason="needs pip install 'discorl[docs]'")
     env = {"NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1", "PYTHONPATH": os.getenv("PYTHONPATH", "")}
-    site = tmp_path / "site"
+    site = tmp_path_factory.mktemp("docs") / "site"
     done = run_python("-m", "mkdocs", "build", "--strict", "-d", site, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    assert 'id="discorl.DiscoTrainer"' in (site / "reference" / "index.html").read_text()
+    return site
+
+
+class Links(HTMLParser):
+    """What a page links to, and what it loads by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "a" and (target := found.get("href")):
+            self.links.append(target)
+        elif target := found.get("src") or (tag == "link" and found.get("href")):
+            self.loads.append(target)
+
+
+@pytest.mark.slow
+def test_the_site_can_be_opened_from_disk(site: Path) -> None:
+    """Links lead to files, not to folders that only a server shows as pages; nothing is remote."""
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    assert len(pages) > 20
+    for page in pages:
+        parser = Links()
+        parser.feed(page.read_text())
+        assert parser.links and parser.loads
+        for target in parser.links + parser.loads:
+            path = target.partition("#")[0]
+            if path and not path.startswith(("https://", "data:")):
+                assert (page.parent / path).is_file(), f"{page.name} links to {target}"
+        assert not [x for x in parser.loads if x.startswith(("http", "//"))]
+
+
+@pytest.mark.slow
+def test_the_reference_shows_types(site: Path) -> None:
+    text = re.sub("<[^>]*>", "", (site / "reference" / "index.html").read_text())
+    assert "DiscoTrainer" in text
+    assert re.search(r"config:\s*TrainConfig", text)
+    assert re.search(r"folder:\s*(str \| )?Path", text)
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[Any]:
+    with chromium_driver(tmp_path / "profile") as driver:
+        yield driver
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_search_works_from_disk(site: Path, chromium: Any) -> None:
+    chromium.implicitly_wait(30)  # seconds, for elements that a script makes
+    chromium.get((site / "quickstart.html").as_uri())
+    chromium.find_element("css selector", "label.md-header__button[for=__search]").click()
+    chromium.find_element("css selector", "input.md-search__input").send_keys("retrace")
+    first = chromium.find_element("css selector", ".md-search-result__link")
+    assert first.get_attribute("href").startswith("file://")
+    results = chromium.find_element("css selector", ".md-search-result__list")
+    assert "retrace" in results.text.lower()
+    assert chromium.get_log("browser") == []

@@ -27,9 +27,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, Ve
 from torch import Tensor, nn
 
 from discorl.envs.registry import make_env
-from discorl.envs.suites import find
-from discorl.envs.suites.minatar import MinAtarEnv, MinAtarOptions
-from discorl.envs.suites.minigrid import MiniGridOptions, _make_one
+from discorl.envs.suites import find, minigrid
+from discorl.envs.suites.minatar import MinAtarEnv
+from discorl.envs.suites.suite_settings import MinAtarSettings, MiniGridSettings
 
 
 class SmallConv(BaseFeaturesExtractor):
@@ -161,9 +161,9 @@ def make_one(task: str) -> gymnasium.Env:
     if suite == "gym":
         return gymnasium.make(name)
     if suite == "minatar":
-        return MinAtarEnv(name, MinAtarOptions())
+        return MinAtarEnv(name, MinAtarSettings())
     if suite == "minigrid":
-        return _make_one(f"MiniGrid-{name}-v0", MiniGridOptions())
+        return minigrid.factory(name, MiniGridSettings())()
     raise ValueError(f"no PPO on {task}")
 
 

@@ -6,25 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from discorl.cli.parse import parse
+from discorl.cli.parse import folder_to_resume, parse, parse_changes
 
 
 def discover_command(args: list[str]) -> int:
-    """Discover a rule, or go on with a discovery; returns the exit code."""
+    """Discover a rule, or resume a discovery; returns the exit code."""
     from discorl.discovery.config import DiscoverConfig
     from discorl.discovery.discover import discover, resume_discovery
     from discorl.discovery.presets import PRESETS, discovery_preset
+    from discorl.runs.config_file import read_settings
 
-    if any(a == "--resume" or a.startswith("--resume=") for a in args):
-        changes = parse(
-            ResumeDiscoveryArgs,
-            prog="discorl discover --resume RUN",
-            description="Go on with the discovery of a rule, exactly where it stopped.",
-            args=args,
-        )
-        given = {"steps": changes.steps, "progress": changes.progress}
-        changed = {name: value for name, value in given.items() if value is not None}
-        return 130 if resume_discovery(changes.resume, **changed).interrupted else 0
+    if (folder := folder_to_resume(args)) is not None:
+        config, _ = read_settings(folder, DiscoverConfig, "discover")
+        changes = parse_changes(ResumeDiscoveryArgs, "discover", folder, config, args)
+        return 130 if resume_discovery(folder, **changes).interrupted else 0
     preset = "suite"
     if args and not args[0].startswith("-"):
         preset, args = args[0], args[1:]
@@ -43,12 +38,19 @@ def discover_command(args: list[str]) -> int:
 
 @dataclass(frozen=True)
 class ResumeDiscoveryArgs:
-    """Go on with the discovery of a rule."""
+    """What may change when a discovery is resumed."""
 
     resume: Path
     """Folder of the run."""
-    steps: int | None = None
-    """Meta-steps of the whole run, by default as before; raise it to go on for longer."""
-    progress: Literal["auto", "bar", "lines", "none"] | None = None
-    """How progress is shown, by default as before; auto draws a bar on a terminal and prints lines
-    elsewhere."""
+    steps: int
+    """Meta-steps of the whole run; raise it to go on for longer."""
+    checkpoint_every: int
+    """Meta-steps between two checkpoints."""
+    checkpoint_minutes: float | None
+    """Minutes between two checkpoints, besides those by meta-steps; None for those alone."""
+    keep_checkpoints: int
+    """Checkpoints kept."""
+    log: str
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    progress: Literal["auto", "bar", "lines", "none"]
+    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""

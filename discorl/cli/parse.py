@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import sys
+from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
@@ -38,3 +40,26 @@ def value_of(option: str, args: list[str]) -> str | None:
         if arg.startswith(f"{option}="):
             return arg.partition("=")[2]
     return None
+
+
+def folder_to_resume(args: list[str]) -> Path | None:
+    """The folder that ``--resume`` names; None where nothing is to be resumed."""
+    if not any(a == "--resume" or a.startswith("--resume=") for a in args):
+        return None
+    given = value_of("--resume", args)
+    if not given or given.startswith("-"):
+        raise DiscorlError("--resume needs the folder of a run, as in --resume runs/catch-1")
+    return Path(given)
+
+
+def parse_changes(cls: Any, command: str, folder: Path, config: Any, args: list[str]) -> Any:
+    """The settings that a run is resumed with: those of ``cls``, by default as in ``config``."""
+    names = [f.name for f in dataclasses.fields(cls) if f.name != "resume"]
+    parsed = parse(
+        cls,
+        prog=f"discorl {command} --resume RUN",
+        description="Continue a run from its last checkpoint. Other settings stay as they were.",
+        default=cls(folder, **{name: getattr(config, name) for name in names}),
+        args=args,
+    )
+    return {name: getattr(parsed, name) for name in names}

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
-from discorl.cli.parse import parse, value_of
+from discorl.cli.parse import folder_to_resume, parse, parse_changes, value_of
 from discorl.errors import DiscorlError
 from discorl.training.config import CheckpointConfig, EnvConfig, TrainConfig
 
 
 def train_command(args: list[str]) -> int:
-    """Train an agent, or go on with a run; returns the exit code."""
-    from discorl.training.train import train
+    """Train an agent, or resume a run; returns the exit code."""
+    from discorl.training.run_config import read_config
+    from discorl.training.train import resume, train
 
-    if any(a == "--resume" or a.startswith("--resume=") for a in args):
-        return _resume(args)
-    return 130 if train(parse_train(args)).interrupted else 0
+    if (folder := folder_to_resume(args)) is None:
+        return 130 if train(parse_train(args)).interrupted else 0
+    config, _ = read_config(folder)
+    args = args[1:] if args[0] == config.task else args
+    changes = parse_changes(ResumeArgs, "train", folder, config, args)
+    return 130 if resume(replace(config, **changes)).interrupted else 0
 
 
 def parse_train(args: list[str]) -> TrainConfig:
@@ -47,7 +51,7 @@ def parse_train(args: list[str]) -> TrainConfig:
 
 @dataclass(frozen=True)
 class ResumeArgs:
-    """Go on with a run from its last checkpoint, with its own settings but for these."""
+    """What may change when a run is resumed."""
 
     resume: Path
     """Folder of the run."""
@@ -58,29 +62,6 @@ class ResumeArgs:
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
     progress: Literal["auto", "bar", "lines", "none"]
     """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
-
-
-def _resume(args: list[str]) -> int:
-    from discorl.training.run_config import read_config
-    from discorl.training.train import resume
-
-    i = next(i for i, a in enumerate(args) if a.startswith("--resume"))
-    given = args[i].partition("=")[2] or (args[i + 1] if i + 1 < len(args) else "")
-    if not given or given.startswith("-"):
-        raise DiscorlError("--resume needs the folder of a run, as in --resume runs/catch-1")
-    config, _ = read_config(Path(given))
-    if args[0] == config.task:
-        args = args[1:]
-    kept = {f.name: getattr(config, f.name) for f in fields(ResumeArgs) if f.name != "resume"}
-    changes = parse(
-        ResumeArgs,
-        prog="discorl train --resume RUN",
-        description="Go on with a run. Its other settings stay as they were.",
-        default=ResumeArgs(Path(given), **kept),
-        args=args,
-    )
-    changed = {name: getattr(changes, name) for name in kept}
-    return 130 if resume(replace(config, **changed)).interrupted else 0
 
 
 def _long_name(arg: str, task: str) -> str:

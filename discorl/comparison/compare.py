@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from discorl.comparison.curves import Curve, area, common_range, final_score, resample
-from discorl.comparison.human import human_normalised
-from discorl.comparison.records import RunRecord, find_runs, is_discovery, read_run
+from discorl.comparison.human import human_scale
+from discorl.comparison.records import RunRecord, find_runs, read_run
 from discorl.comparison.result import (
     Band,
     Comparison,
@@ -22,7 +22,7 @@ from discorl.comparison.result import (
     RunScore,
     TaskComparison,
 )
-from discorl.comparison.seeds import Group, group_runs
+from discorl.comparison.seeds import Seeds, group_runs
 from discorl.comparison.statistics import (
     Array,
     Estimate,
@@ -31,6 +31,7 @@ from discorl.comparison.statistics import (
     probability_of_improvement,
 )
 from discorl.errors import DiscorlError
+from discorl.runs.config_file import NoRun
 
 Metric = Literal["auto", "return", "success"]
 
@@ -42,7 +43,7 @@ MAX_RUN_POINTS = 400
 
 
 def compare(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     metric: Metric = "auto",
     by_settings: bool = True,
     samples: int = 10_000,
@@ -53,14 +54,17 @@ def compare(
     if samples < 100:
         raise DiscorlError(f"bootstrap intervals need 100 samples or more, not {samples}")
     rng = np.random.default_rng(0)
-    folders = find_runs(paths)
-    discoveries = [folder for folder in folders if is_discovery(folder)]
-    runs = [read_run(folder) for folder in folders if folder not in discoveries]
+    runs, notes = [], []
+    for folder in find_runs(paths):
+        try:
+            runs.append(read_run(folder))
+        except NoRun as e:
+            notes.append(f"{e}: left out")
     if not runs:
         raise DiscorlError(
-            "these are discoveries of rules: train agents with the rules, compare those"
+            f"no agent was trained here: {'; '.join(notes)}. Name runs of 'discorl train', or "
+            "train agents with the rules and compare those"
         )
-    notes = [f"{folder} is the discovery of a rule: left out" for folder in discoveries]
     notes += [note for run in runs for note in run.notes]
     groups, left_out = group_runs(runs, by_settings)
     notes += left_out
@@ -84,7 +88,7 @@ def compare(
 
 def _compare_on_task(
     task: str,
-    groups: list[Group],
+    groups: list[Seeds],
     metric: str,
     samples: int,
     rng: np.random.Generator,
@@ -121,7 +125,7 @@ def _curve(run: RunRecord, metric: str, axis: str = "env_steps") -> Curve:
 
 
 def _group_score(
-    group: Group,
+    group: Seeds,
     metric: str,
     start: float,
     budget: float,
@@ -215,7 +219,7 @@ def _scaled(task: TaskComparison) -> tuple[dict[str, Array], str]:
     scores = {g.label: _scores(g) for g in task.groups}
     if task.metric == "success":
         return scores, "success rate"
-    if (normalise := human_normalised(task.task)) is not None:
+    if (normalise := human_scale(task.task)) is not None:
         return {k: np.array([normalise(x) for x in v]) for k, v in scores.items()}, "human = 1"
     pooled = np.concatenate(list(scores.values()))
     low, width = pooled.min(), np.ptp(pooled)

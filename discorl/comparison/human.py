@@ -1,19 +1,21 @@
-"""Human-normalised scores, where there are any."""
+"""Scores on a scale where a human tester has 1, where there are any."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from functools import partial
+
+from discorl.envs.suites.atari_scores import human_normalised
+from discorl.errors import DiscorlError
 
 
-def human_normalised(task: str) -> Callable[[float], float] | None:
-    """From a return to a score on which a human tester has 1; None where no human was tested."""
+def human_scale(task: str) -> Callable[[float], float] | None:
+    """From a return to a human-normalised score; None where no human was tested."""
     family, _, game = task.partition(":")
     if family != "ale":
         return None
     try:
-        scores = importlib.import_module("discorl.envs.suites.atari_scores")
-        scores.human_normalised(game, 0.0)
-    except (ImportError, KeyError, ValueError):
+        human_normalised(game, 0.0)
+    except DiscorlError:
         return None
-    return lambda value: float(scores.human_normalised(game, value))
+    return partial(human_normalised, game)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from discorl.errors import DiscorlError
-
-Row = dict[str, Any]
+from discorl.runs.config_file import NoRun, kind_of, read_config_file
+from discorl.runs.metrics import Row, read_rows
 
 
 @dataclass(frozen=True)
@@ -32,108 +31,71 @@ class RunRecord:
         return any(metric in row for row in self.rows)
 
 
-def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Run folders: those named, and those directly inside a named folder that is not one itself."""
+def find_runs(paths: Sequence[Path | str]) -> list[Path]:
+    """Folders named, and the runs directly inside a named folder that is not one itself.
+
+    Raises if there is no run at all; of several folders, some may hold none.
+    """
     found: dict[Path, Path] = {}
-    for path in paths:
+    for path in map(Path, paths):
         if not path.is_dir():
             raise DiscorlError(f"{path} is not a folder: name run folders, or a folder of them")
         inside = sorted(p.parent for p in path.glob("*/config.json"))
-        folders = [path] if (path / "config.json").exists() else inside
-        if not folders:
-            raise DiscorlError(
-                f"{path} is not a run: neither it nor a folder in it has a config.json"
-            )
-        for folder in folders:
+        for folder in [path] if (path / "config.json").exists() else inside or [path]:
             found.setdefault(folder.resolve(), folder)
+    if not any((folder / "config.json").exists() for folder in found):
+        named = ", ".join(map(str, paths))
+        raise DiscorlError(f"{named} is not a run: neither it nor a folder in it has a config.json")
     return list(found.values())
 
 
-def is_discovery(folder: Path) -> bool:
-    """Whether it is a run of ``discorl discover``, which trains no single agent."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and config.get("kind") == "discover"
-
-
 def read_run(folder: Path) -> RunRecord:
-    """A run's configuration and metrics."""
-    config = read_config(folder)
-    rows, notes = read_metrics(folder)
-    return RunRecord(
-        folder, config["task"], config["rule"], config["seed"], config, rows, tuple(notes)
-    )
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The run's config.json."""
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DiscorlError(f"{folder} is not a run: it has no config.json") from None
-    except (ValueError, RecursionError):
-        raise DiscorlError(f"{path} is damaged: it is not JSON") from None
-    except OSError as e:
-        raise DiscorlError(f"cannot read {path}: {e.strerror}") from None
-    kinds = {"task": str, "rule": str, "seed": int}
-    for name, kind in kinds.items():
-        if not isinstance(config, dict) or not isinstance(config.get(name), kind):
+    """A run's configuration and metrics; raises ``NoRun`` where there is nothing to compare."""
+    config = read_config_file(folder)
+    if kind_of(config) == "discover":
+        raise NoRun(f"{folder} is the discovery of a rule")
+    for name, kind in (("task", str), ("rule", str), ("seed", int)):
+        if not isinstance(config.get(name), kind):
             raise DiscorlError(
-                f"{path} does not say which {name} was run: is it the configuration of a run?"
+                f"{folder / 'config.json'} does not say which {name} was run: is it the "
+                "configuration of a run?"
             )
-    return config
+    rows, notes = read_metrics(folder)
+    return RunRecord(folder, config["task"], config["rule"], config["seed"], config, rows, notes)
 
 
-def read_metrics(folder: Path) -> tuple[list[Row], list[str]]:
-    """The lines of metrics.jsonl, and what is odd about them.
+def read_metrics(folder: Path) -> tuple[list[Row], tuple[str, ...]]:
+    """The rows of metrics.jsonl, and what is odd about them.
 
-    A last line that was cut short is left out. Where a run was resumed from before its last line,
-    the lines that were written again replace those of the first time.
+    Where a run was resumed from before its last row, the rows that were written again replace those
+    of the first time.
     """
     path = folder / "metrics.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        raise DiscorlError(f"{folder} has no metrics.jsonl: the run never began") from None
-    except OSError as e:
-        raise DiscorlError(f"cannot read {path}: {e.strerror}") from None
+    if not path.exists():
+        raise NoRun(f"{folder} has no metrics.jsonl: the run never began")
     rows: list[Row] = []
-    notes: list[str] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = _checked(json.loads(line))
-        except (ValueError, RecursionError) as e:
-            if number == len(lines):
-                notes.append(f"{folder}: the last line of metrics.jsonl is cut short; left out")
-                break
-            raise DiscorlError(f"{path} is damaged at line {number}: {_reason(e)}") from None
+    for number, row in enumerate(read_rows(path), start=1):
+        if reason := _oddity(row):
+            raise DiscorlError(f"{path} is damaged at line {number}: {reason}")
         while rows and rows[-1]["env_steps"] >= row["env_steps"]:
             rows.pop()
         rows.append(row)
     if not rows:
-        raise DiscorlError(
-            f"{path} is empty: the run ended before its first line; leave it out or train on"
-        )
-    return rows, notes
+        raise NoRun(f"{path} is empty: the run ended before its first line")
+    if path.read_bytes().endswith(b"\n"):
+        return rows, ()
+    return rows, (f"{folder}: the last line of metrics.jsonl is cut short; left out",)
 
 
-def _checked(row: Any) -> Row:
-    if not isinstance(row, dict):
-        raise ValueError("it is not an object")
+def _oddity(row: Row) -> str:
+    """What is wrong with a row, if anything is."""
     for name in ("env_steps", "seconds"):
         if name not in row:
-            raise ValueError(f"it has no {name}")
+            return f"it has no {name}"
     for name in ("env_steps", "seconds", "return", "success"):
         value = row.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"its {name} is not a number")
+            return f"its {name} is not a number"
         if not math.isfinite(value):
-            raise ValueError(f"its {name} is {value}")
-    return row
-
-
-def _reason(error: BaseException) -> str:
-    return "it is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
+            return f"its {name} is {value}"
+    return ""

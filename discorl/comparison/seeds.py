@@ -1,4 +1,4 @@
-"""Groups of runs that differ only in their seed."""
+"""Runs that differ only in their seed, put together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from discorl.comparison.records import RunRecord
 NOT_SETTINGS = frozenset(
     {
         *("task", "rule", "seed", "out", "device", "torch", "progress", "compile", "steps"),
-        *("resume", "log", "checkpoint", "keep"),
+        *("resume", "log", "checkpoint", "keep", "kind", "version", "discorl"),
     }
 )
 """What may differ between two seeds of the same thing: names, or the first word of one."""
 
 
 @dataclass(frozen=True)
-class Group:
+class Seeds:
     """Runs of one rule with one choice of settings on one task."""
 
     task: str
@@ -27,7 +27,7 @@ class Group:
     runs: list[RunRecord]
 
 
-def group_runs(runs: list[RunRecord], by_settings: bool = True) -> tuple[list[Group], list[str]]:
+def group_runs(runs: list[RunRecord], by_settings: bool = True) -> tuple[list[Seeds], list[str]]:
     """Groups in the order of their first run, and notes on runs left out.
 
     Runs of a rule on a task whose settings differ are different things: they get groups of their
@@ -44,7 +44,7 @@ def group_runs(runs: list[RunRecord], by_settings: bool = True) -> tuple[list[Gr
             by_label.setdefault(_label(run, differing), []).append(run)
         for label, same in by_label.items():
             kept, left_out = _one_for_each_seed(same)
-            groups.append(Group(task, rule, label, kept))
+            groups.append(Seeds(task, rule, label, kept))
             notes += [f"{task}, {label}: {text}" for text in left_out]
     return groups, notes
 

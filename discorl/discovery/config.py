@@ -10,6 +10,8 @@ from typing import Literal
 from discorl.errors import DiscorlError
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.unroll import MemoryMode
+from discorl.runs.checkpoint import CheckpointConfig
+from discorl.runs.metrics import log_names
 from discorl.training.config import NetConfig
 
 WARM_START = 150
@@ -212,10 +214,14 @@ class DiscoverConfig:
     """Meta-steps between two saved rules."""
     checkpoint_every: int = 50
     """Meta-steps between two checkpoints, from which --resume goes on exactly."""
+    checkpoint_minutes: float | None = 10.0
+    """Minutes between two checkpoints, besides those by meta-steps; None for those alone."""
     keep_checkpoints: int = 2
     """Checkpoints kept."""
     log_every: int = 5
     """Meta-steps between two lines of metrics.jsonl."""
+    log: str = ""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
 
@@ -248,14 +254,24 @@ class DiscoverConfig:
         if any(n < self.window.num_updates for n in self.lifetimes):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
         positive = ("steps", "eval_every", "eval_updates", "eval_agents", "snapshot_every")
+        log_names(self.log)
+        if self.checkpoint_minutes is not None and not self.checkpoint_minutes > 0:
+            raise DiscorlError("checkpoint_minutes must be above 0, or None")
         for name in (*positive, "checkpoint_every", "keep_checkpoints", "log_every"):
             if getattr(self, name) < 1:
                 raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
         _check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         if self.num_imitations < 0:
             raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
-        if abs(self.seed) >= 2**43:  # each group has a stream of it, see DiscoverRun
+        if abs(self.seed) >= 2**43:  # each group has a stream of it, see Discovering
             raise DiscorlError(f"seed must be below 2^43, not {self.seed}")
+
+    @property
+    def checkpoint(self) -> CheckpointConfig:
+        """When there are checkpoints, and how many are kept."""
+        return CheckpointConfig(
+            self.checkpoint_every, self.checkpoint_minutes, self.keep_checkpoints
+        )
 
     @property
     def groups(self) -> tuple[GroupConfig, ...]:

@@ -28,16 +28,13 @@ def metric_names(entries: Sequence[str]) -> list[str]:
 class PopulationStats:
     """Sums since the last summary, over the groups of this process."""
 
-    def __init__(self, tasks: Sequence[str], state: dict[str, Any] | None = None) -> None:
+    def __init__(self, tasks: Sequence[str]) -> None:
         self._names = metric_names(tasks)
         # Of each group: returns, episodes, successes, births, meta-loss.
         self._sums = torch.zeros(len(tasks), 5, dtype=torch.float64)
         # Of the rule, the same in every process: steps, skipped, gradient norm, update norm.
         self._rule = torch.zeros(4, dtype=torch.float64)
         self._skipped_in_all = 0
-        if state is not None:
-            self._sums, self._rule = state["sums"], state["rule"]
-            self._skipped_in_all = state["skipped_in_all"]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -46,6 +43,11 @@ class PopulationStats:
             "rule": self._rule,
             "skipped_in_all": self._skipped_in_all,
         }
+
+    def load(self, state: dict[str, Any], is_first: bool) -> None:
+        """Take over what a checkpoint kept; the sums of all groups go to the first process."""
+        self._sums = state["sums"] if is_first else torch.zeros_like(state["sums"])
+        self._rule, self._skipped_in_all = state["rule"], state["skipped_in_all"]
 
     @staticmethod
     def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
+from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
 
@@ -50,3 +51,41 @@ class TensorEnv(Env, Protocol):
     def reset(self, generator: torch.Generator, settings: Any = None) -> tuple[Any, TimeStep]:
         """Begin with ``settings`` [B, ...]; None: all copies are the one task of ``task_seed``."""
         ...
+
+
+class StatefulEnv(Env, Protocol):
+    """An environment that an agent needs something of, such as the scale of its observations."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What belongs to the agent besides its parameters, by name."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Resume from what ``state_dict`` returned."""
+        ...
+
+
+def is_env(x: object) -> TypeGuard[Env]:
+    """Whether it has what every environment has."""
+    return all(hasattr(x, name) for name in ("spec", "num_envs", "reset", "step"))
+
+
+def is_tensor_env(env: Env) -> TypeGuard[TensorEnv]:
+    """Whether its tasks can be drawn."""
+    return hasattr(env, "sample_settings")
+
+
+def is_stateful_env(env: Env) -> TypeGuard[StatefulEnv]:
+    """Whether it has something to save with the agent."""
+    return hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
+
+
+def close_env(env: Env) -> None:
+    """End what the environment runs, such as processes; most have nothing to end."""
+    getattr(env, "close", lambda: None)()
+
+
+def check_copies(num_envs: int) -> None:
+    """Raise unless there is something to step."""
+    if num_envs < 1:
+        raise DiscorlError(f"num_envs must be at least 1, not {num_envs}")

@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,9 +21,18 @@ import torch
 from torch import Tensor
 
 from discorl.errors import DiscorlError
-from discorl.runs.tree_file import DamagedFile, from_bytes, load, save, to_bytes
+from discorl.runs.tree_file import (
+    DamagedFile,
+    below,
+    from_bytes,
+    load,
+    named_parts,
+    save,
+    to_bytes,
+)
 
 __all__ = [
+    "CheckpointConfig",
     "CheckpointFolder",
     "DamagedFile",
     "Loaded",
@@ -41,72 +52,89 @@ def restore(template: T, loaded: Any, where: str = "") -> T:
     The template says which entries there are and of what shapes; its values are not used. An error
     names the entry that does not fit.
     """
-    return _restore(template, loaded, where)
+    x: Any = template
+    if (parts := named_parts(x)) is not None:
+        restored: Any = _restore_parts(parts, loaded, where)
+        if isinstance(x, dict):
+            return restored
+        make: Any = type(x) if isinstance(x, tuple) else partial(dataclasses.replace, x)
+        return make(**restored)
+    if isinstance(x, torch.Generator):
+        return _restore_generator(x, loaded, where)
+    if _kind(loaded) != _kind(x):
+        raise _misfit(where, f"is {_kind(loaded)}, not {_kind(x)}")
+    if isinstance(x, list | tuple):
+        pairs = enumerate(zip(x, loaded, strict=True))
+        return type(x)([restore(t, part, f"{where}[{i}]") for i, (t, part) in pairs])  # pyright: ignore
+    return loaded.to(x.device) if isinstance(x, Tensor) else loaded
 
 
-def _restore(template: Any, loaded: Any, where: str) -> Any:
-    def misfit(what: str) -> DiscorlError:
-        return DiscorlError(f"the checkpoint does not fit this run: {where or 'it'} {what}")
+def _restore_parts(parts: dict[str, Any], loaded: Any, where: str) -> dict[str, Any]:
+    if not isinstance(loaded, dict):
+        raise _misfit(where, f"is {_kind(loaded)}, not a group of {', '.join(parts)}")
+    if missing := sorted(parts.keys() - loaded.keys()):
+        raise _misfit(where, f"lacks {', '.join(missing)}")
+    if extra := sorted(loaded.keys() - parts.keys()):
+        raise _misfit(where, f"has {', '.join(extra)}, which nothing here takes")
+    return {name: restore(t, loaded[name], below(where, name)) for name, t in parts.items()}
 
-    def many(templates: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(loaded, dict):
-            raise misfit(f"is {_kind(loaded)}, not a group of {', '.join(templates)}")
-        if missing := sorted(templates.keys() - loaded.keys()):
-            raise misfit(f"lacks {', '.join(missing)}")
-        if extra := sorted(loaded.keys() - templates.keys()):
-            raise misfit(f"has {', '.join(extra)}, which nothing here takes")
-        return {
-            k: _restore(t, loaded[k], f"{where}.{k}" if where else k) for k, t in templates.items()
-        }
 
-    if isinstance(template, Tensor):
-        if not isinstance(loaded, Tensor):
-            raise misfit(f"is {_kind(loaded)}, not a tensor")
-        if loaded.shape != template.shape or loaded.dtype != template.dtype:
-            raise misfit(
-                f"is {loaded.dtype} {list(loaded.shape)}, "
-                f"not {template.dtype} {list(template.shape)}"
-            )
-        return loaded.to(template.device)
-    if isinstance(template, torch.Generator):
-        try:
-            restored = torch.Generator(device=template.device)
-            restored.set_state(loaded)
-        except (RuntimeError, TypeError) as e:
-            raise misfit(f"is not the state of a random generator ({e})") from None
-        return restored
-    if isinstance(template, dict):
-        return many(template)
-    if isinstance(template, tuple) and hasattr(template, "_fields"):
-        return type(template)(**many(template._asdict()))  # pyright: ignore
-    if dataclasses.is_dataclass(template) and not isinstance(template, type):
-        fields = {f.name: getattr(template, f.name) for f in dataclasses.fields(template)}
-        return dataclasses.replace(template, **many(fields))
-    if isinstance(template, list | tuple):
-        if type(loaded) is not type(template) or len(loaded) != len(template):
-            raise misfit(f"is {_kind(loaded)}, not {_kind(template)}")
-        items = [_restore(t, x, f"{where}[{i}]") for i, (t, x) in enumerate(zip(template, loaded))]
-        return type(template)(items)
-    if isinstance(template, np.ndarray):
-        if (
-            not isinstance(loaded, np.ndarray)
-            or loaded.dtype != template.dtype
-            or loaded.shape != template.shape
-        ):
-            raise misfit(f"is {_kind(loaded)}, not {_kind(template)}")
-        return loaded
-    if type(loaded) is not type(template):
-        raise misfit(f"is {_kind(loaded)}, not {_kind(template)}")
-    return loaded
+def _restore_generator(template: torch.Generator, loaded: Any, where: str) -> Any:
+    try:
+        restored = torch.Generator(device=template.device)
+        restored.set_state(loaded)
+    except (RuntimeError, TypeError) as e:
+        raise _misfit(where, f"is not the state of a random generator ({e})") from None
+    return restored
+
+
+def _misfit(where: str, what: str) -> DiscorlError:
+    return DiscorlError(f"the checkpoint does not fit this run: {where or 'it'} {what}")
 
 
 def _kind(x: Any) -> str:
-    """What an entry is, in a few words."""
+    """What an entry is, in a few words that are equal for entries that fit each other."""
+    if isinstance(x, Tensor):
+        return f"{x.dtype} {list(x.shape)}"
     if isinstance(x, list | tuple):
         return f"a {type(x).__name__} of {len(x)}"
     if isinstance(x, np.ndarray):
         return f"an array {x.dtype} {list(x.shape)}"
+    if isinstance(x, np.generic):
+        return f"a NumPy scalar of type {x.dtype}"
     return "None" if x is None else f"of type {type(x).__name__}"
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints: all that a run needs to go on to the last bit with --resume."""
+
+    every_steps: int | None = None
+    """Training steps between two checkpoints; None to go by the minutes alone."""
+    every_minutes: float | None = 10.0
+    """Minutes between two checkpoints. With None here and above there are none at all; otherwise
+    there is also one at the end, and at Ctrl-C."""
+    keep: int = 2
+    """Checkpoints kept; older ones are removed."""
+
+    def __post_init__(self) -> None:
+        for name in ("every_steps", "every_minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DiscorlError(f"checkpoint: {name} must be above 0, or None")
+        if self.keep < 1:
+            raise DiscorlError(f"checkpoint: keep must be at least 1, not {self.keep}")
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether there are to be any."""
+        return self.every_steps is not None or self.every_minutes is not None
+
+    def are_due(self, step: int, seconds: float) -> bool:
+        """Whether it is time for the next one, ``seconds`` after the last."""
+        by_steps = self.every_steps is not None and step % self.every_steps == 0
+        by_time = self.every_minutes is not None and seconds >= self.every_minutes * 60
+        return by_steps or by_time
 
 
 class Loaded(NamedTuple):
@@ -166,5 +194,5 @@ class CheckpointFolder:
             except DamagedFile as e:
                 warnings.warn(f"{e}; taking the checkpoint before it", stacklevel=2)
         if steps:
-            raise DiscorlError(f"all checkpoints in {self.folder} are damaged: start the run anew")
+            raise DiscorlError(f"all checkpoints in {self.folder} are damaged: start the run over")
         return None

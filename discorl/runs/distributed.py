@@ -53,6 +53,10 @@ class Ranks:
         """This process's share of ``count``, rounded up where it cannot be split evenly."""
         return -(-count // self.size)
 
+    def deal(self, count: int) -> list[list[int]]:
+        """The numbers below ``count`` that fall to each process, where they are dealt in turn."""
+        return [list(range(rank, count, self.size)) for rank in range(self.size)]
+
     def seed(self, seed: int) -> int:
         """A seed for this process alone; the first keeps the seed it would have by itself."""
         return (seed + self.rank * 0x9E3779B97F4A7C15) % 2**63 if self.rank else seed
@@ -90,6 +94,16 @@ def was_begun(out: Path | None, ranks: Ranks) -> bool:
             "--out when you use --max-restarts"
         )
     return broadcast((out / "config.json").exists() if ranks.is_first else None)
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """Be one of the processes of a run for a while."""
+    ranks = start(device)
+    try:
+        yield ranks
+    finally:
+        stop()
 
 
 def stop() -> None:

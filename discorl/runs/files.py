@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,24 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
 
 
 @contextmanager
+def started_folder(out: Path | None, default_name: str) -> Iterator[Path]:
+    """``new_run_folder`` while a run starts: if that fails, nothing of it is left behind."""
+    base = out or Path("runs")
+    missing = [p for p in (base, *base.parents) if not p.exists()]
+    folder = new_run_folder(out, default_name)
+    before = set(folder.iterdir())
+    try:
+        yield folder
+    except BaseException:
+        for path in set(folder.iterdir()) - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in missing if out else [folder, *missing]:
+            with suppress(OSError):  # another run has begun in it meanwhile
+                path.rmdir()
+        raise
+
+
+@contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keep a run's folder to this process; a second one that trains into it is refused.
 
@@ -74,7 +92,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def write_json(path: Path, content: Any) -> None:
     """JSON that people can read."""
-    write_text(path, json.dumps(content, indent=2, default=_plain) + "\n")
+    write_text(path, json.dumps(content, indent=2, default=str) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -102,11 +120,8 @@ def load_params(path: Path) -> Params:
             return {name: torch.from_numpy(archive[name]) for name in archive.files}
     except FileNotFoundError:
         raise DiscorlError(f"no agent at {path}: is this the folder of a finished run?") from None
-    except Exception as e:
-        raise DiscorlError(f"{path} is not an agent file, or is damaged: {e}") from None
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return str(value)
+    except Exception:  # NumPy's own words suggest to unpickle it
+        raise DiscorlError(
+            f"{path} is not an agent file, or is damaged: resume the run that wrote it, or restore "
+            "a copy"
+        ) from None

@@ -47,7 +47,7 @@ class MetricsFile:
                 raise OSError(0, "the disk is full")
         except OSError as e:
             raise DiscorlError(
-                f"cannot write {self._path}: {e.strerror}; make room, then go on with --resume"
+                f"cannot write {self._path}: {e.strerror}; make room, then continue with --resume"
             ) from None
 
     def sync(self) -> None:
@@ -59,22 +59,38 @@ class MetricsFile:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a metrics file; a last line that was cut off in the middle does not count."""
-    rows = []
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise DiscorlError(f"{path}: line {number} is damaged: {line[:40]!r}") from None
-    if any(not isinstance(row, dict) or type(row.get("step")) is not int for row in rows):
-        raise DiscorlError(f"{path} is damaged: not all of its lines have a step")
-    return rows
+    """The rows of a metrics file, one for each line; a last line that was cut short is left out."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    except OSError as e:
+        raise DiscorlError(f"cannot read {path}: {e.strerror}") from None
+    return [_parse(line, f"{path} is damaged at line {n}") for n, line in enumerate(lines, 1)]
 
 
-def rewind(path: Path, step: int, log_every: int) -> list[Row]:
-    """Cut a metrics file back to what an uninterrupted run would have logged by ``step``."""
-    rows = [row for row in read_rows(path) if row["step"] <= step and row["step"] % log_every == 0]
+def _parse(line: bytes, damaged: str) -> Row:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DiscorlError(f"{damaged}: it is not JSON: {line[:40]!r}") from None
+    if not isinstance(row, dict):
+        raise DiscorlError(f"{damaged}: it is not an object")
+    if type(row.get("step")) is not int:
+        raise DiscorlError(f"{damaged}: it has no step")
+    return row
+
+
+def is_due(step: int, intervals: Sequence[int]) -> bool:
+    """Whether one of the intervals ends at ``step``."""
+    return any(step % n == 0 for n in intervals)
+
+
+def rewind(path: Path, step: int, row_every: Sequence[int], last: int) -> list[Row]:
+    """Cut a metrics file back to what an uninterrupted run to ``last`` has logged by ``step``."""
+
+    def belongs(n: int) -> bool:
+        return n <= step and (n == last or is_due(n, row_every))
+
+    rows = [row for row in read_rows(path) if belongs(row["step"])]
     write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return rows
 
@@ -137,14 +153,20 @@ class WandbLog:
         self._run.finish()
 
 
-def open_logs(
-    names: Sequence[str], folder: Path, config: dict[str, Any], first_step: int = 0
-) -> list[Log]:
-    """The logs besides metrics.jsonl; a run that goes on does so after ``first_step``."""
-    logs: list[Log] = []
+LOGS = ("tensorboard", "wandb")
+
+
+def log_names(text: str) -> list[str]:
+    """The logs that ``--log`` asks for, with commas between them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name == "tensorboard":
-            logs.append(TensorBoardLog(folder, first_step))
-        else:
-            logs.append(WandbLog(folder, config))
-    return logs
+        if name not in LOGS:
+            raise DiscorlError(f"log: there is no '{name}'; use {' or '.join(LOGS)}")
+    return names
+
+
+def open_log(name: str, folder: Path, config: dict[str, Any], first_step: int = 0) -> Log:
+    """A log besides metrics.jsonl; a resumed run adds to it after ``first_step``."""
+    if name == "tensorboard":
+        return TensorBoardLog(folder, first_step)
+    return WandbLog(folder, config)

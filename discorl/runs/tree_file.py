@@ -16,7 +16,7 @@ import io
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -123,34 +123,49 @@ def _header(content: Any, arrays: list[Tensor]) -> bytes:
 
 
 def _encode(x: Any, add: Callable[[Tensor], int], where: str) -> Any:
-    def many(items: Mapping[Any, Any]) -> dict[str, Any]:
-        for key in items:
-            if not isinstance(key, str):
-                raise DiscorlError(f"{where or 'the tree'} has the key {key!r}, not a name")
-        return {k: _encode(v, add, f"{where}.{k}" if where else k) for k, v in items.items()}
-
     if x is None or type(x) in (bool, int, float, str):
         return x
-    if isinstance(x, Tensor):
-        return {"tensor": add(x)}
-    if isinstance(x, torch.Generator):
-        return {"tensor": add(x.get_state())}
-    if isinstance(x, np.ndarray | np.generic):
-        try:
-            array = torch.from_numpy(np.array(x, dtype=x.dtype.newbyteorder("="), order="C"))
-        except TypeError:
-            raise DiscorlError(f"{where}: NumPy type {x.dtype} cannot be saved") from None
-        return {"scalar" if isinstance(x, np.generic) else "array": add(array)}
-    if isinstance(x, dict):
-        return {"dict": many(x)}
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return {"dict": many(x._asdict())}  # pyright: ignore[reportAttributeAccessIssue]
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return {"dict": many({f.name: getattr(x, f.name) for f in dataclasses.fields(x)})}
+    if (parts := named_parts(x)) is not None:
+        for key in parts:
+            if not isinstance(key, str):
+                raise DiscorlError(f"{where or 'the tree'} has the key {key!r}, not a name")
+        return {"dict": {k: _encode(v, add, below(where, k)) for k, v in parts.items()}}
     if isinstance(x, list | tuple):
         kind = "tuple" if isinstance(x, tuple) else "list"
         return {kind: [_encode(v, add, f"{where}[{i}]") for i, v in enumerate(x)]}
-    raise DiscorlError(f"{where or 'the tree'} is a {type(x).__name__}, which cannot be saved")
+    kind, tensor = _as_tensor(x, where)
+    return {kind: add(tensor)}
+
+
+def named_parts(x: Any) -> dict[str, Any] | None:
+    """What a dict, named tuple or dataclass is made of; None for anything else."""
+    if isinstance(x, dict):
+        return x
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return x._asdict()  # pyright: ignore[reportAttributeAccessIssue]
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    return None
+
+
+def below(where: str, name: str) -> str:
+    """The place of a part, for messages."""
+    return f"{where}.{name}" if where else name
+
+
+def _as_tensor(x: Any, where: str) -> tuple[str, Tensor]:
+    """A leaf's kind and its numbers."""
+    if isinstance(x, Tensor):
+        return "tensor", x
+    if isinstance(x, torch.Generator):
+        return "tensor", x.get_state()
+    if not isinstance(x, np.ndarray | np.generic):
+        raise DiscorlError(f"{where or 'the tree'} is a {type(x).__name__}, which cannot be saved")
+    try:
+        array = torch.from_numpy(np.array(x, dtype=x.dtype.newbyteorder("="), order="C"))
+    except TypeError:
+        raise DiscorlError(f"{where}: NumPy type {x.dtype} cannot be saved") from None
+    return ("scalar" if isinstance(x, np.generic) else "array"), array
 
 
 def _write(file: IO[bytes], header: bytes, arrays: list[Tensor]) -> None:

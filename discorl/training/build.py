@@ -1,14 +1,30 @@
-"""From a configuration to the agent, its optimiser and its replay."""
+"""From a configuration to the environment, the agent, its optimiser and its replay."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from discorl import optim
 from discorl.agents.agent import Agent, adam_clip, agent_net
+from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
+from discorl.envs.base import Env
+from discorl.envs.registry import make_env
+from discorl.errors import DiscorlError
 from discorl.rules.base import UpdateRule
 from discorl.runs.distributed import Ranks
 from discorl.training.config import TrainConfig
 from discorl.types import EnvSpec
+
+
+def make_environment(config: TrainConfig, ranks: Ranks, env: Any = None) -> Env:
+    """This process's share of the environments of a task, or of those that the user brought."""
+    num_envs = ranks.shard(config.num_envs, "num_envs")
+    if env is None:
+        return make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
+    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+
+    return as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
 
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
@@ -49,3 +65,10 @@ def learning_rate(config: TrainConfig) -> float | optim.Schedule:
 def make_replay(config: TrainConfig, ranks: Ranks) -> Replay:
     """An empty replay: this process's share of the configured size."""
     return Replay(ranks.share(config.replay_trajectories), config.frame_stack)
+
+
+def compiled(agent: Agent, config: TrainConfig, ranks: Ranks) -> Agent:
+    """The agent, compiled if that is asked for."""
+    if config.compile and ranks.size > 1:
+        raise DiscorlError("--compile is for one process; leave it off under torchrun")
+    return compile_agent(agent) if config.compile else agent

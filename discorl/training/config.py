@@ -13,6 +13,8 @@ from discorl.agents.replay import num_trajectories
 from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
+from discorl.runs.checkpoint import CheckpointConfig
+from discorl.runs.metrics import log_names
 
 
 @dataclass(frozen=True)
@@ -107,30 +109,6 @@ class ReturnConfig:
             raise DiscorlError("returns: discount and lambda_ must lie between 0 and 1")
 
 
-LOGS = ("tensorboard", "wandb")
-
-
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """Checkpoints: all that a run needs to go on to the last bit with --resume."""
-
-    every_steps: int | None = None
-    """Training steps between two checkpoints; None to go by the minutes alone."""
-    every_minutes: float | None = 10.0
-    """Minutes between two checkpoints. With None here and above there are none at all; otherwise
-    there is also one at the end, and at Ctrl-C."""
-    keep: int = 2
-    """Checkpoints kept; older ones are removed."""
-
-    def __post_init__(self) -> None:
-        for name in ("every_steps", "every_minutes"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise DiscorlError(f"checkpoint: {name} must be above 0, or None")
-        if self.keep < 1:
-            raise DiscorlError(f"checkpoint: keep must be at least 1, not {self.keep}")
-
-
 @dataclass(frozen=True)
 class TrainConfig:
     """Train an agent with an update rule."""
@@ -210,9 +188,7 @@ class TrainConfig:
         for name in positive:
             if getattr(self, name) < 1:
                 raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in self.logs:
-            if name not in LOGS:
-                raise DiscorlError(f"log: there is no '{name}'; use {' or '.join(LOGS)}")
+        log_names(self.log)
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
@@ -262,8 +238,3 @@ class TrainConfig:
         """Trajectories of a batch that are of the newest rollout: one or more, if any."""
         share = 1 - self.replay_share
         return max(1, round(share * self.batch_size)) if share > 0 else 0
-
-    @property
-    def logs(self) -> list[str]:
-        """The names in ``log``."""
-        return [name.strip() for name in self.log.split(",") if name.strip()]

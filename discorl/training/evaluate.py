@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from discorl.comparison.human import human_normalised
+from discorl.comparison.human import human_scale
 from discorl.comparison.statistics import Estimate, aggregate, mean
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
@@ -79,7 +79,7 @@ def evaluate(
     returns = [np.array(p.returns) for p in played]
     best = env.spec.success_return
     wins = None if best is None else [(r >= best).astype(np.float64) for r in returns]
-    normalise = human_normalised(agent.config.task)
+    normalise = human_scale(agent.config.task)
     return Evaluation(
         run=str(agent.folder),
         task=agent.config.task,

@@ -45,7 +45,7 @@ class EnvMemory:
 
 
 @dataclass
-class RunState:
+class TrainState:
     """Everything that changes. A field added here is saved and restored like the others."""
 
     step: int
@@ -65,7 +65,7 @@ class RunState:
     updates: UpdateStats
 
 
-def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunState:
+def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> TrainState:
     """The beginning of a run."""
     # One stream of random numbers for each purpose, so that no one of them moves the others.
     init_rng = torch.Generator().manual_seed(config.seed * 3)
@@ -77,7 +77,7 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunS
     newborn = agent.init_state(init_rng, ranks.device)
     if ranks.size > 1:  # machines may differ in the last bits
         newborn = restore(newborn, distributed.broadcast(newborn))
-    return RunState(
+    return TrainState(
         step=0,
         seconds=0.0,
         agent=newborn,
@@ -93,7 +93,7 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> RunS
     )
 
 
-def snapshot(state: RunState) -> dict[str, Any] | None:
+def snapshot(state: TrainState) -> dict[str, Any] | None:
     """The tree for a checkpoint, gathered in the first process; None in the others."""
     parts = {
         f.name: part.state_dict() if hasattr(part, "state_dict") else part
@@ -109,7 +109,7 @@ def snapshot(state: RunState) -> dict[str, Any] | None:
 
 
 def restore_state(
-    state: RunState, loaded: dict[str, Any] | None, agent: Agent, env: Env, num_steps: int
+    state: TrainState, loaded: dict[str, Any] | None, agent: Agent, env: Env, num_steps: int
 ) -> bool:
     """Set a new run's state to a checkpoint's, which only the first process needs to have.
 

@@ -144,3 +144,17 @@ def scalars_of(info: UpdateInfo) -> dict[str, Tensor]:
     scalars = {"loss": info.loss, "gradient_norm": info.gradient_norm}
     scalars |= {"update_norm": info.update_norm}
     return scalars | {f"loss/{k}": v for k, v in info.losses.items()}
+
+
+def replay_age(size: int, num_envs: int, num_fresh: int, batch_size: int) -> float:
+    """Training steps since a trajectory of a batch was made, on average.
+
+    ``num_fresh`` of the batch are the newest; the rest are drawn uniformly from all that are kept.
+    """
+
+    def mean_age(newest: int) -> float:  # there are num_envs of each age
+        full, rest = divmod(newest, num_envs)
+        return (num_envs * full * (full - 1) / 2 + rest * full) / max(newest, 1)
+
+    fresh = num_fresh / batch_size
+    return fresh * mean_age(num_fresh) + (1 - fresh) * mean_age(size)

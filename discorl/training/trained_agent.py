@@ -35,10 +35,10 @@ class LoadedAgent:
         return make_run_env(self.folder, self.config, num_envs, self.device)
 
 
-def load_agent(folder: Path, device: torch.device | str = "cpu") -> LoadedAgent:
+def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> LoadedAgent:
     """Rebuild the agent of a run from config.json and agent.npz."""
+    folder, device = Path(folder), torch.device(device)
     config, content = read_config(folder)
-    device = torch.device(device)
     params = load_params(folder / "agent.npz")
     net = build_net(make_run_env(folder, config, 1, device).spec, config)
     try:

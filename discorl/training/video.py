@@ -26,8 +26,9 @@ PAUSE = 1000
 FORMATS = (".gif", ".mp4")
 
 
-def check_video_path(path: Path) -> None:
+def check_video_path(path: Path | str) -> None:
     """Raise if nothing could be written there, before any episode is played."""
+    path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise DiscorlError(f"a video is called something.gif or something.mp4, not {path.name}")
     if not path.absolute().parent.is_dir():
@@ -63,8 +64,9 @@ def record_episode(
     return (frames or draw_episode(observations, env.spec, agent.config.frame_stack)), fps
 
 
-def write_video(path: Path, frames: list[Frame], fps: int) -> None:
+def write_video(path: Path | str, frames: list[Frame], fps: int) -> None:
     """Write frames in the format that the name of the file asks for."""
+    path = Path(path)
     check_video_path(path)
     if fps < 1:
         raise DiscorlError(f"a video shows 1 frame a second or more, not {fps}")

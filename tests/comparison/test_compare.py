@@ -222,6 +222,24 @@ def test_discoveries_are_left_out(tmp_path: Path) -> None:
         compare([found])
 
 
+def test_starts_that_failed_are_left_out(tmp_path: Path) -> None:
+    """Earlier versions left such folders; 'discorl compare runs/*' names all of them."""
+    run = write_run(tmp_path / "run", constant(1.0))
+    (tmp_path / "no-config").mkdir()
+    (tmp_path / "no-config" / "metrics.jsonl").touch()
+    write_run(tmp_path / "no-rows", [])
+    write_run(tmp_path / "no-metrics", [])
+    (tmp_path / "no-metrics" / "metrics.jsonl").unlink()
+    others = sorted(tmp_path.glob("no-*"))
+    comparison = compare([*others, run])
+    assert [g.label for g in comparison.tasks[0].groups] == ["disco103"]
+    for folder in others:
+        (note,) = [note for note in comparison.notes if str(folder) in note]
+        assert note.endswith(": left out")
+    with pytest.raises(DiscorlError, match="no agent was trained here"):
+        compare([others[2]])
+
+
 def test_the_command_on_bad_input(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", constant(1.0))
     unwritable = tmp_path / "no" / "such" / "folder.html"

@@ -30,7 +30,7 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     "text, says",
     [
         ("{", "is not JSON"),
-        ("[]", "which task"),
+        ("[]", "not the configuration of a run"),
         ('{"task": "catch", "rule": "x"}', "which seed"),
         ('{"task": 3, "rule": "x", "seed": 1}', "which task"),
     ],
@@ -67,9 +67,12 @@ def test_a_last_line_cut_short_is_left_out(cut: int, tmp_path: Path) -> None:
     [
         ("{", "it is not JSON"),
         ("3", "it is not an object"),
-        ('{"env_steps": 15}', "it has no seconds"),
-        ('{"env_steps": 15, "seconds": 1, "return": NaN}', "its return is nan"),
-        ('{"env_steps": 15, "seconds": 1, "return": "1"}', "its return is not a number"),
+        ('{"step": 1, "env_steps": 15}', "it has no seconds"),
+        ('{"step": 1, "env_steps": 15, "seconds": 1, "return": NaN}', "its return is nan"),
+        (
+            '{"step": 1, "env_steps": 15, "seconds": 1, "return": "1"}',
+            "its return is not a number",
+        ),
     ],
 )
 def test_a_broken_line_elsewhere_is_named(broken: str, says: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,11 @@ import pytest
 
 from discorl.comparison.compare import compare
 from discorl.comparison.report import html_report
+from tests.browser import chromium_driver
 from tests.comparison.run_folders import NASTY, constant, line, write_example, write_run
 
 webdriver: Any = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
 pytestmark = pytest.mark.browser
-
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 
 
 @dataclass(frozen=True)
@@ -90,20 +85,8 @@ def page_of(root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    binary = shutil.which("chromium") or shutil.which("google-chrome")
-    driver_path = shutil.which("chromedriver")
-    if not binary or not driver_path:
-        pytest.skip("needs Chromium: install Debian's chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(
-        options=options, service=webdriver.ChromeService(executable_path=driver_path)
-    )
-    yield driver
-    driver.quit()
+    with chromium_driver(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.errors import DiscorlError
 from discorl.rules.store import load_rule
-from discorl.runs.metrics import read_rows
+from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from tests.builders import assert_bit_equal
 from tests.meta.population import tiny_config
 
@@ -48,9 +48,8 @@ def environment() -> dict[str, str]:
 
 
 def rows_without_times(folder: Path) -> list[dict[str, Any]]:
-    return [
-        {k: v for k, v in r.items() if k != "seconds"} for r in read_rows(folder / "metrics.jsonl")
-    ]
+    rows = read_rows(folder / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if k not in TIMING_FIELDS} for row in rows]
 
 
 def rule_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -144,7 +143,7 @@ def test_two_processes_give_the_rule_that_one_gives(tmp_path: Path) -> None:
     one, two = (read_rows(tmp_path / n / "metrics.jsonl") for n in ("one", "two"))
     for a, b in zip(one, two, strict=True):
         assert a.keys() == b.keys()
-        for key in a.keys() - {"seconds"}:
+        for key in a.keys() - {*TIMING_FIELDS}:
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-4), key
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from discorl.discovery import discover as module
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
-from discorl.runs.checkpoint import load, save
+from discorl.runs.checkpoint import CheckpointFolder, load, save
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import held
+from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from tests.meta.population import tiny_config
+from tests.runs.test_metrics import scalars
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -134,3 +137,67 @@ def test_the_command_line_changes_what_it_is_told_to(tmp_path: Path) -> None:
     assert settings_in(folder) == begun
     assert main(["discover", "--resume", str(folder), "--steps", "2", "--progress", "lines"]) == 0
     assert settings_in(folder) == begun | {"steps": 2, "progress": "lines"}
+
+
+def test_the_last_row_of_a_short_run_is_not_in_a_longer_one(tmp_path: Path) -> None:
+    """The row out of turn is for the reader alone: no later row knows of it."""
+    config = tiny_config(log_every=2, checkpoint_every=1)
+    discover(replace(config, steps=4, out=tmp_path / "whole"))
+    discover(replace(config, steps=3, out=tmp_path / "half"))
+    assert [row["step"] for row in read_rows(tmp_path / "half" / "metrics.jsonl")] == [2, 3]
+    resume_discovery(tmp_path / "half", steps=4)
+    whole, half = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("whole", "half"))
+    assert [timeless(row) for row in half] == [timeless(row) for row in whole]
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if k not in TIMING_FIELDS}
+
+
+def test_checkpoints_by_the_minute(tmp_path: Path) -> None:
+    config = tiny_config(steps=3, checkpoint_every=10, keep_checkpoints=9)
+    discover(replace(config, checkpoint_minutes=1e-9, out=tmp_path / "often"))
+    assert CheckpointFolder(tmp_path / "often" / "checkpoints").steps() == [1, 2, 3]
+    discover(replace(config, checkpoint_minutes=None, out=tmp_path / "seldom"))
+    assert CheckpointFolder(tmp_path / "seldom" / "checkpoints").steps() == [3]
+    with pytest.raises(DiscorlError, match="checkpoint_minutes"):
+        replace(config, checkpoint_minutes=0.0)
+
+
+def test_another_torch_is_worth_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    discover(tiny_config(steps=1, out=folder))
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace(torch.__version__, "1.0"))
+    with pytest.warns(UserWarning, match="began with torch 1.0"):
+        resume_discovery(folder, steps=2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
+def test_metrics_go_to_tensorboard_too(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    discover(tiny_config(steps=2, out=folder, log="tensorboard"))
+    assert main(["discover", "--resume", str(folder), "--steps", "3", "--log", "tensorboard"]) == 0
+    shown = scalars(folder)
+    assert [step for step, _ in shown["gradient_norm"]] == [1, 2, 3]
+    with pytest.raises(DiscorlError, match="there is no 'tensorbored'"):
+        tiny_config(log="tensorbored")
+
+
+def test_folders_may_be_given_as_text(tmp_path: Path) -> None:
+    path: Any = str(tmp_path / "run")
+    discover(tiny_config(steps=1, out=path))
+    assert resume_discovery(path, steps=2).folder == tmp_path / "run"
+
+
+def test_a_training_run_is_sent_to_its_own_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those from before config.json named the kind of a run, too."""
+    for content in ('{"task": "catch", "kind": "train"}', '{"task": "catch", "tasks": 3}'):
+        (tmp_path / "config.json").write_text(content)
+        assert main(["discover", "--resume", str(tmp_path)]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        assert f"resume it with 'discorl train --resume {tmp_path}'" in err

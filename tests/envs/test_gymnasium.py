@@ -171,6 +171,30 @@ def test_resetting_in_the_next_step() -> None:
     ]
 
 
+class PaysOnReset(SyncVectorEnv):
+    """Also the step that only resets has a reward, as envpool's may."""
+
+    def step(self, actions: Any) -> Any:
+        observation, reward, *rest = super().step(actions)
+        return observation, reward + 7.0, *rest
+
+
+def test_a_reward_for_resetting_is_not_experience() -> None:
+    factories = [lambda: Corridor(length=2)] * 2
+    env = GymnasiumEnv(PaysOnReset(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
+    rows = play(env, 1, 1, 1, 0)
+    assert [reward for _, _, reward, _, _ in rows] == [0.0, 8.1, 9.1, 0.0, 7.0]
+    scaled = GymnasiumEnv(
+        PaysOnReset(factories, autoreset_mode=AutoresetMode.NEXT_STEP),
+        options=EnvConfig(reward_scale=2.0),
+    )
+    state, now = scaled.reset(rng())
+    for _ in range(3):
+        state, now = scaled.step(state, torch.ones(2, dtype=torch.long), rng())
+    assert now.raw_reward is not None
+    assert now.reward.tolist() == now.raw_reward.tolist() == [0, 0]
+
+
 def test_without_autoreset_it_is_the_same_step() -> None:
     same, none = (
         play(corridors(mode, length=2), 1, 1, 0, 1, 1, 1)
@@ -336,12 +360,13 @@ def test_factories_vectors_and_our_own() -> None:
     assert as_env(SyncVectorEnv([Corridor] * 2), 3).num_envs == 2
     catch = Catch(4)
     assert as_env(catch, 3) is catch
-    for source, words in (
+    wrong: list[tuple[Any, str]] = [
         (Corridor(), "several copies.*lambda"),
         (3, "env is a int"),
         (lambda: "x", "environment 0 made a str"),
         (lambda: 1 / 0, "environment 0 could not be made: ZeroDivisionError"),
-    ):
+    ]
+    for source, words in wrong:
         with pytest.raises(DiscorlError, match=words):
             as_env(source, 2)
 

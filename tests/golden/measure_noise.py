@@ -23,7 +23,6 @@ from .kinds import recognise
 from .replay import relative_error
 from .tolerances import NOISE, Units, noise_key
 
-
 GOLDEN = NOISE.parent
 
 

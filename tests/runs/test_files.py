@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from discorl.errors import DiscorlError
+from discorl.runs.curves import plot_curve, text_curve
 from discorl.runs.device import choose_device
 from discorl.runs.files import load_params, new_run_folder, save_params, write_json
-from discorl.training.curve import plot_curve, text_curve
 from tests.builders import assert_bit_equal
 
 
@@ -24,8 +24,9 @@ def test_params_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="no agent at"):
         load_params(tmp_path / "gone.npz")
     (tmp_path / "bad.npz").write_text("bad")
-    with pytest.raises(DiscorlError, match="not an agent file"):
+    with pytest.raises(DiscorlError, match="not an agent file") as error:
         load_params(tmp_path / "bad.npz")
+    assert "pickle" not in str(error.value), "NumPy's advice is to unpickle it"
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from discorl.errors import DiscorlError
-from discorl.runs.metrics import MetricsFile, open_logs, read_rows, rewind
+from discorl.runs.metrics import MetricsFile, log_names, open_log, read_rows, rewind
 from discorl.training.config import TrainConfig
-from discorl.training.outputs import replay_age
 from discorl.training.run_config import read_config
+from discorl.training.stats import replay_age
 from discorl.training.train import resume, train
 from tests.builders import run_python, write_small_rule
 from tests.training.test_resume import config, crash
@@ -38,24 +37,31 @@ def test_rewinding(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     text = "".join(json.dumps(row) + "\n" for row in rows_of(4, 8, 10, 12, 16))
     path.write_text(text + '{"step": 20, "lo')
-    assert rewind(path, 13, log_every=4) == rows_of(4, 8, 12), "10 was the end of a shorter run"
+    assert rewind(path, 13, [4], last=20) == rows_of(4, 8, 12), "10 was the end of a shorter run"
     assert read_rows(path) == rows_of(4, 8, 12)
-    assert rewind(path, 0, log_every=4) == []
+    assert rewind(path, 0, [4], last=20) == []
     assert path.read_bytes() == b""
-    assert rewind(tmp_path / "new.jsonl", 0, 1) == []
+    assert rewind(tmp_path / "new.jsonl", 0, [1], last=1) == []
 
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(DiscorlError, match="line 2 is damaged"):
+    with pytest.raises(DiscorlError, match="damaged at line 2: it is not JSON"):
         read_rows(tmp_path / "m.jsonl")
 
 
-@pytest.mark.parametrize("line", ["3", '{"loss": 1}', '{"step": "1"}'])
-def test_a_line_without_a_step_is_named(line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("3", "it is not an object"),
+        ('{"loss": 1}', "it has no step"),
+        ('{"step": "1"}', "it has no step"),
+    ],
+)
+def test_a_line_without_a_step_is_named(line: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
-    with pytest.raises(DiscorlError, match="not all of its lines have a step"):
-        rewind(tmp_path / "m.jsonl", 1, 1)
+    with pytest.raises(DiscorlError, match=f"damaged at line 2: {says}"):
+        rewind(tmp_path / "m.jsonl", 1, [1], last=1)
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
@@ -131,11 +137,11 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setitem(sys.modules, name, None)
         monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
         with pytest.raises(DiscorlError, match=rf"pip install 'discorl\[{name}\]'"):
-            open_logs([name], tmp_path, {})
+            open_log(name, tmp_path, {})
 
 
 def test_unknown_logs_are_refused() -> None:
-    assert replace(TrainConfig(), log=" tensorboard, wandb").logs == ["tensorboard", "wandb"]
+    assert log_names(" tensorboard, wandb") == ["tensorboard", "wandb"]
     with pytest.raises(DiscorlError, match="there is no 'tensorbored'"):
         TrainConfig(log="tensorbored")
 

@@ -15,7 +15,7 @@ from discorl.envs.tasks.catch import Catch
 from discorl.rules import ActorCritic, PolicyGradient
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
-from discorl.training import run_setup
+from discorl.training import build
 from discorl.training.build import learning_rate, make_agent, make_optimiser, make_replay
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.train import train
@@ -165,7 +165,7 @@ def test_storing_frames_once_changes_nothing(
     core: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same run, to the last bit, with stacks kept whole and with single frames."""
-    monkeypatch.setattr(run_setup, "make_env", lambda _, n, *more: StackedCatch(n, 5, 4))
+    monkeypatch.setattr(build, "make_env", lambda _, n, *more: StackedCatch(n, 5, 4))
     params = []
     for frame_stack in (1, 3):
         result = train(
@@ -217,7 +217,7 @@ def test_a_core_remembers_what_a_torso_cannot(
     core: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without memory half of the episodes succeed, by chance."""
-    monkeypatch.setattr(run_setup, "make_env", lambda _, n, *more: Recall(n))
+    monkeypatch.setattr(build, "make_env", lambda _, n, *more: Recall(n))
     actor_critic = replace(TrainConfig().actor_critic, entropy_cost=0.01, num_bins=None)
     result = train(
         run_config(

@@ -27,9 +27,7 @@ from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from discorl.training import train as train_module
 from discorl.training.config import CheckpointConfig, EnvConfig, NetConfig, TrainConfig
 from discorl.training.run_config import read_config
-from discorl.training.run_setup import set_up
-from discorl.training.state import new_state, restore_state
-from discorl.training.train import resume, train
+from discorl.training.train import Training, resume, train
 from discorl.training.trained_agent import load_agent
 from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
@@ -157,10 +155,11 @@ def test_a_recurrent_agent_forgets_the_episodes_that_were_not_saved(tmp_path: Pa
     train(settings)
     kept = load(tmp_path / "run" / "checkpoints" / "checkpoint-5.dc")
     assert kept["processes"][0]["core_state"]["hidden"].any()
-    run = set_up(settings, distributed.start("cpu"), None, None)
-    state = new_state(run.config, run.agent, run.env, run.ranks)
-    assert not restore_state(state, kept, run.agent, run.env, settings.rollout_length)
-    assert state.core_state is not None and not state.core_state.hidden.any()
+    training = Training(settings, distributed.start("cpu"))
+    training.begin()
+    assert "begin new episodes" in training.restore(kept)
+    core_state = training.state.core_state
+    assert core_state is not None and not core_state.hidden.any()
 
 
 def test_the_state_is_all_there(tmp_path: Path) -> None:
@@ -256,6 +255,28 @@ def test_folders_without_a_run(text: str | None, message: str, tmp_path: Path) -
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(DiscorlError, match=message):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate"]])
+def test_a_discovery_is_sent_to_its_own_command(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"kind": "discover", "steps": 3}')
+    assert main([*command, str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"resume it with 'discorl discover --resume {tmp_path}'" in err
+    assert f"discorl train --rule {tmp_path}/rule.npz" in err
+
+
+def test_files_from_before_they_had_a_version_are_read(tmp_path: Path) -> None:
+    train(config(tmp_path / "run", steps=6))
+    path = tmp_path / "run" / "config.json"
+    content = json.loads(path.read_text())
+    old = {k: v for k, v in content.items() if k not in ("kind", "version", "discorl")}
+    path.write_text(json.dumps(old))
+    resume(replace(read_config(tmp_path / "run")[0], steps=8))
+    assert json.loads(path.read_text()).keys() == content.keys()
 
 
 # --- through the command line --------------------------------------------------------------------

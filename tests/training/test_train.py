@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
+from discorl.comparison.compare import compare
 from discorl.envs import registry
 from discorl.envs.tasks.catch import Catch, CatchState
 from discorl.errors import DiscorlError
@@ -15,7 +19,9 @@ from discorl.runs.files import load_params
 from discorl.training import train as train_module
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.rule_choice import choose_rule
+from discorl.training.run_config import read_config
 from discorl.training.train import train
+from discorl.training.trained_agent import load_agent
 from discorl.types import TimeStep
 from tests.builders import assert_bit_equal, write_small_rule
 
@@ -102,6 +108,34 @@ def test_ctrl_c_before_the_first_update_keeps_the_newborn(
     assert result.interrupted
     assert result.metrics == []
     assert load_params(result.folder / "agent.npz")
+
+
+def test_folders_may_be_given_as_text(tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    assert train(config(tmp_path, out=path)).folder == tmp_path / "run"
+    assert load_agent(path).folder == tmp_path / "run"
+    assert read_config(path)[0].out == tmp_path / "run"
+    assert len(compare([path]).tasks) == 1
+
+
+def test_an_environment_that_fails_to_reset_leaves_nothing(tmp_path: Path) -> None:
+    class Broken(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, **options: Any) -> Any:
+            raise ZeroDivisionError("the wheels came off")
+
+    with pytest.raises(DiscorlError, match=r"failed to reset.*the wheels came off"):
+        train(config(tmp_path), env=Broken)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_log_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(DiscorlError, match=r"discorl\[wandb\]"):
+        train(config(tmp_path, log="wandb"))
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- from the configuration to the rule ----------------------------------------------------------

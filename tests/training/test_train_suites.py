@@ -22,9 +22,7 @@ from discorl.runs.files import load_params
 from discorl.training import presets
 from discorl.training.config import EnvConfig, TrainConfig
 from discorl.training.evaluate import evaluate
-from discorl.training.run_setup import set_up
-from discorl.training.state import new_state
-from discorl.training.train import train
+from discorl.training.train import Training, train
 from discorl.training.trained_agent import load_agent
 from discorl.types import Params
 from tests.builders import assert_bit_equal, write_small_rule
@@ -126,11 +124,10 @@ def test_a_few_updates(task: str, rule: str, net: dict[str, Any], tmp_path: Path
 
 def born(config: TrainConfig) -> Params:
     """The parameters that a run begins with."""
-    ranks = Ranks(0, 1, torch.device("cpu"))
-    run = set_up(config, ranks, None, None)
-    state = new_state(run.config, run.agent, run.env, ranks)
-    getattr(run.env, "close", lambda: None)()
-    return state.agent.params
+    training = Training(config, Ranks(0, 1, torch.device("cpu")))
+    training.begin()
+    getattr(training.env, "close", lambda: None)()
+    return training.state.agent.params
 
 
 @pytest.mark.nethack

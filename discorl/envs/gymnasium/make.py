@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 from functools import partial
-from typing import Any, NamedTuple
 
 import gymnasium
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from discorl.envs.base import Env
+from discorl.envs.base import Env, check_copies, is_env
 from discorl.envs.env_config import MAKING, EnvConfig, check_unchanged
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.env import GymnasiumEnv
@@ -22,19 +21,8 @@ from discorl.errors import DiscorlError
 AUTORESET = {"same-step": AutoresetMode.SAME_STEP, "next-step": AutoresetMode.NEXT_STEP}
 
 
-class Package(NamedTuple):
-    """A package that registers environments with Gymnasium."""
-
-    module: str
-    install: str
-
-
-PACKAGES = {
-    "ALE/": Package("ale_py", "ale-py"),
-    "MiniGrid-": Package("minigrid", "minigrid"),
-    "BabyAI-": Package("minigrid", "minigrid"),
-}
-"""Packages by how the ids of their environments begin; imported when such an id is asked for."""
+MODULES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
+"""What registers environments, by how their ids begin; imported when such an id is asked for."""
 
 
 def gymnasium_env(
@@ -57,7 +45,7 @@ def gymnasium_env(
 
 
 def as_env(
-    source: Any,
+    source: Env | VectorEnv | Factory,
     num_envs: int,
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
@@ -73,12 +61,11 @@ def as_env(
             "training needs several copies of an environment: pass a function that makes one, "
             "such as env=lambda: MyEnv(), or a gymnasium.vector.VectorEnv"
         )
-    if all(hasattr(source, a) for a in ("spec", "num_envs", "reset", "step")):
+    if is_env(source):
         check_unchanged(options, f"{name}, which is of discorl's own kind")
         return source
     if callable(source):
-        factory: Any = source
-        return _copies(factory, num_envs, device, options, name)
+        return _copies(source, num_envs, device, options, name)
     raise DiscorlError(
         f"env is a {type(source).__name__}; pass a function that makes a gymnasium.Env, a "
         "gymnasium.vector.VectorEnv, or an environment of discorl's own kind"
@@ -92,21 +79,21 @@ def _copies(
     options: EnvConfig,
     name: str,
 ) -> GymnasiumEnv:
-    if num_envs < 1:
-        raise DiscorlError(f"num_envs must be at least 1, not {num_envs}")
+    check_copies(num_envs)
     envs = make_vector([factory] * num_envs, options.workers, AUTORESET[options.autoreset])
     return GymnasiumEnv(envs, device, name=name, options=options, owned=True)
 
 
 def _make(env_id: str) -> gymnasium.Env:
     """One environment; a package that is known to register it is imported first."""
-    package = next((p for prefix, p in PACKAGES.items() if env_id.startswith(prefix)), None)
-    if package:
+    module = next((m for prefix, m in MODULES.items() if env_id.startswith(prefix)), None)
+    if module:
         try:
-            importlib.import_module(package.module)
+            importlib.import_module(module)
         except ImportError:
+            install = f"pip install {module.replace('_', '-')}"
             raise DiscorlError(
-                f"'{env_id}' is in a package that is not installed: pip install {package.install}"
+                f"'{env_id}' is in a package that is not installed: {install}"
             ) from None
     try:
         return gymnasium.make(env_id, disable_env_checker=True)

@@ -14,6 +14,9 @@ from gymnasium import spaces
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import ObservationSpec
 
+Path = tuple[str | int, ...]
+"""Keys that lead through nested Dicts and Tuples to an array."""
+
 MAX_ONE_HOT = 10_000
 """The largest Discrete observation: each becomes a vector of that length."""
 
@@ -23,8 +26,7 @@ class Leaf:
     """One array of an observation, and the tensor that it becomes."""
 
     name: str
-    path: tuple[Any, ...]
-    """Keys that lead to it through nested Dicts and Tuples."""
+    path: Path
     shape: tuple[int, ...]
     """Of the array, without the batch."""
     spec: ObservationSpec
@@ -55,7 +57,7 @@ def observation_leaves(space: gymnasium.Space, who: str, layout: str) -> list[Le
     return _leaves(space, (), who, layout)
 
 
-def _leaves(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str) -> list[Leaf]:
+def _leaves(space: gymnasium.Space, path: Path, who: str, layout: str) -> list[Leaf]:
     if isinstance(space, spaces.Dict):
         inner = [((*path, key), part) for key, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple):
@@ -68,7 +70,7 @@ def _leaves(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str
     return found
 
 
-def _leaf(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str) -> Leaf:
+def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
     name = "/".join(map(str, path))
     if isinstance(space, spaces.Box):
         return _box(space, name, path, layout)
@@ -96,7 +98,7 @@ def _leaf(space: gymnasium.Space, path: tuple[Any, ...], who: str, layout: str) 
     return Leaf(name, path, tuple(map(int, shape)), ObservationSpec((total,)), convert)
 
 
-def _box(space: spaces.Box, name: str, path: tuple[Any, ...], layout: str) -> Leaf:
+def _box(space: spaces.Box, name: str, path: Path, layout: str) -> Leaf:
     shape = tuple(int(n) for n in space.shape)
     is_bytes = space.dtype == np.uint8
     # Boards of small numbers stay small, for the sake of replay: NetHack's glyphs are int16.

@@ -16,6 +16,8 @@ from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.errors import DiscorlError, EnvFailure
 
 Factory = Callable[[], gymnasium.Env]
+Info = dict[str, Any]
+"""What an environment tells besides an observation, and what a reset may be told."""
 
 
 def make_vector(

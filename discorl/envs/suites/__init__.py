@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from discorl.envs.suites.packages import is_installed
+from discorl.envs.suites.suite import Suite
 from discorl.envs.suites.suite_settings import (
     AtariSettings,
     CrafterSettings,
@@ -20,84 +15,15 @@ from discorl.envs.suites.suite_settings import (
 )
 from discorl.errors import DiscorlError
 
-if TYPE_CHECKING:
-    from gymnasium.vector import VectorEnv
-
-
-@dataclass(frozen=True)
-class Suite:
-    """A family of tasks called ``PREFIX`` or ``PREFIX:NAME``."""
-
-    prefix: str
-    pattern: str
-    """How its tasks are called, for people."""
-    description: str
-    module: str
-    """The module here with ``make``, ``names``, ``installed`` and ``EXTRA``."""
-    title: str = ""
-    """How people call it."""
-    settings: type[SuiteSettings] | None = None
-    """What can be chosen of its tasks; None if there is nothing."""
-    extra: str = ""
-    """What ``pip install 'discorl[EXTRA]'`` needs; '' if nothing."""
-    package: str = ""
-    """What the extra lets one import."""
-    note: str = ""
-    """What pip alone does not do."""
-    stacks_frames: bool = False
-    """Its ``make`` has the option ``stack``."""
-    is_threaded: bool = False
-    """Its copies play in threads of C++, and need no processes."""
-    autoreset: str = ""
-    """How those reset themselves; '' where both ways are possible."""
-
-    @property
-    def hint(self) -> str:
-        """How to install it; '' if nothing need be."""
-        return f"pip install 'discorl[{self.extra}]'" + self.note if self.extra else ""
-
-    def installed(self) -> bool:
-        """Whether the package that it needs is there."""
-        return not self.package or is_installed(self.package)
-
-    def load(self) -> Any:
-        """The suite's module."""
-        return import_module(f"discorl.envs.suites.{self.module}")
-
-    def make(
-        self,
-        task: str,
-        num_envs: int,
-        options: Mapping[str, object] | None = None,
-        *,
-        processes: bool = False,
-        next_step: bool = False,
-    ) -> VectorEnv:
-        """Copies of ``task``, prefix included; with ``processes``, each in one if that helps.
-
-        With ``next_step`` a step is spent on resetting; some suites always do that.
-        """
-        given = dict(options or {})
-        if next_step and self.autoreset == "same-step":
-            raise DiscorlError(
-                f"{self.title} resets in the step that ends an episode: leave --autoreset away"
-            )
-        if next_step and not self.autoreset:
-            given.setdefault("next_step", True)
-        if processes and not self.is_threaded:
-            given.setdefault("processes", True)
-        return self.load().make(task.partition(":")[2], num_envs, given)
-
-
 SUITES = (
     Suite(
         "ale",
         "ale:GAME",
         "an Atari game, such as ale:Breakout; 57 games and the other ROMs of ale-py",
-        module="atari",
         title="Atari",
         settings=AtariSettings,
-        stacks_frames=True,
+        image_layout="channels-first",
+        num_frames=4,
         extra="atari",
         package="ale_py",
         is_threaded=True,
@@ -107,9 +33,9 @@ SUITES = (
         "minatar",
         "minatar:GAME",
         "a miniature Atari game, such as minatar:breakout",
-        module="minatar",
         title="MinAtar",
         settings=MinAtarSettings,
+        image_layout="channels-last",
         extra="minatar",
         package="minatar",
     ),
@@ -117,9 +43,9 @@ SUITES = (
         "minigrid",
         "minigrid:NAME",
         "a MiniGrid task, such as minigrid:Empty-5x5",
-        module="minigrid",
         title="MiniGrid",
         settings=MiniGridSettings,
+        image_layout="channels-last",
         extra="minigrid",
         package="minigrid",
     ),
@@ -127,10 +53,10 @@ SUITES = (
         "procgen",
         "procgen:GAME",
         "a ProcGen game with 500 training levels, such as procgen:coinrun",
-        module="procgen",
         title="ProcGen",
         settings=ProcgenSettings,
-        stacks_frames=True,
+        image_layout="channels-first",
+        num_frames=1,
         extra="procgen",
         package="envpool",
         is_threaded=True,
@@ -141,10 +67,10 @@ SUITES = (
         "crafter",
         "crafter",
         "Crafter: survival in a small open world",
-        module="crafter",
         title="Crafter",
         settings=CrafterSettings,
-        stacks_frames=True,
+        image_layout="channels-last",
+        num_frames=1,
         extra="crafter",
         package="crafter",
     ),
@@ -152,10 +78,10 @@ SUITES = (
         "nethack",
         "nethack:TASK",
         "a NetHack task, such as nethack:score",
-        module="nethack",
         title="NetHack",
         settings=NetHackSettings,
-        stacks_frames=True,
+        image_layout="channels-first",
+        num_frames=1,
         extra="nethack",
         package="nle",
         note=", which wants Gymnasium 1.2.0",
@@ -164,16 +90,15 @@ SUITES = (
         "sokoban",
         "sokoban[:PATH]",
         "Sokoban on generated levels, or on those of a Boxoban file or folder",
-        module="sokoban",
         title="Sokoban",
         settings=SokobanSettings,
-        stacks_frames=True,
+        image_layout="channels-first",
+        num_frames=1,
     ),
     Suite(
         "dm_env",
         "dm_env:MODULE:FUNCTION",
         "the dm_env environment that FUNCTION(seed) of your MODULE makes; DMLab plugs in here",
-        module="dm_env",
         title="dm_env",
         extra="dm_env",
         package="dm_env",

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from discorl.envs.gymnasium.vector import make_vector
+from discorl.envs.gymnasium.vector import Info, make_vector
 
 
 def vectorise(
@@ -51,16 +51,14 @@ class StackFrames(VectorWrapper):
         self._mode = envs.metadata["autoreset_mode"]
         self._ended = np.zeros(self.num_envs, bool)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         frames, infos = self.env.reset(seed=seed, options=options)
         self._clear(np.ones(self.num_envs, bool))
         self._ended[:] = False
         self._push(frames)
         return self._show(), infos
 
-    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = terminated | truncated
         if self._mode == AutoresetMode.NEXT_STEP:

@@ -5,8 +5,7 @@ DMLab plugs in this way; its package cannot be installed with pip.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -15,23 +14,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from discorl.envs.base import check_copies
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.copies import vectorise
-from discorl.envs.suites.packages import is_installed, load
-from discorl.envs.suites.reading import at_least, read
 from discorl.errors import DiscorlError
-
-EXTRA = "dm_env"
-PACKAGE = "dm_env"
-
-
-@dataclass(frozen=True)
-class DmEnvOptions:
-    """What a run decides by settings of its own."""
-
-    processes: bool = False
-    """A process for each environment."""
-    next_step: bool = False
-    """Spend a step on resetting, after the one that ends an episode."""
 
 
 class DmEnv(gymnasium.Env):
@@ -42,22 +28,20 @@ class DmEnv(gymnasium.Env):
     """
 
     def __init__(self, build: Callable[[int | None], Any]) -> None:
-        specs = load("dm_env.specs", EXTRA, "a dm_env environment")
+        specs = import_module("dm_env.specs")
         self._build = build
         self._env = build(None)
         self.observation_space = _space(self._env.observation_spec(), specs)
         self.action_space = _space(self._env.action_spec(), specs)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self._env.close()
             self._env = self._build(seed)
         return _plain(self._env.reset().observation), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         now = self._env.step(action)
         if now.first():
             raise DiscorlError("the dm_env environment began an episode before the last one ended")
@@ -69,24 +53,8 @@ class DmEnv(gymnasium.Env):
         self._env.close()
 
 
-def installed() -> bool:
-    """Whether the package that it needs is there."""
-    return is_installed(PACKAGE)
-
-
-def names() -> list[str]:
-    """None: whoever has such an environment names the function that makes it."""
-    return []
-
-
-def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
-    """Copies of what ``MODULE:FUNCTION`` makes when it is called with a seed, or None."""
-    load(PACKAGE, EXTRA, "a dm_env environment")
-    chosen = read(DmEnvOptions, options, "dm_env")
-    return from_dm_env(_function(name), num_envs, chosen.processes, chosen.next_step)
-
-
-def _function(name: str) -> Callable[[int | None], Any]:
+def factory(name: str, settings: None = None) -> Factory:
+    """What makes a copy of what ``MODULE:FUNCTION`` makes when called with a seed, or None."""
     module_name, _, function_name = name.rpartition(":")
     if not (module_name and function_name):
         raise DiscorlError(
@@ -102,7 +70,7 @@ def _function(name: str) -> Callable[[int | None], Any]:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise DiscorlError(f"{module_name} has no function '{function_name}' to make environments")
-    return function
+    return partial(DmEnv, function)
 
 
 def from_dm_env(
@@ -112,7 +80,7 @@ def from_dm_env(
     next_step: bool = False,
 ) -> VectorEnv:
     """``num_envs`` copies of what ``build(seed)`` makes; or one per builder of a sequence."""
-    at_least(1, num_envs=num_envs)
+    check_copies(num_envs)
     builders = [build] * num_envs if callable(build) else list(build)
     return vectorise([partial(DmEnv, each) for each in builders], processes, next_step)
 

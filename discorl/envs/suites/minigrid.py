@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import reading as opts
-from discorl.envs.suites.copies import vectorise
-from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.gymnasium.vector import Factory
+from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import MiniGridSettings
-
-EXTRA = "minigrid"
-PACKAGE = "minigrid"
-
-
-@dataclass(frozen=True)
-class MiniGridOptions(MiniGridSettings):
-    """The settings, and what a run decides by settings of its own."""
-
-    processes: bool = False
-    """A process for each environment."""
-    next_step: bool = False
-    """Spend a step on resetting, after the one that ends an episode."""
 
 
 class OneHotGrid(gymnasium.ObservationWrapper):
@@ -40,7 +24,7 @@ class OneHotGrid(gymnasium.ObservationWrapper):
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
-        constants = load("minigrid.core.constants", EXTRA, "MiniGrid")
+        constants = import_module("minigrid.core.constants")
         num_states = max(len(constants.STATE_TO_IDX), len(constants.DIR_TO_VEC))
         sizes = (len(constants.OBJECT_TO_IDX), len(constants.COLOR_TO_IDX), num_states)
         self._codes = [np.eye(n, dtype=np.uint8) * np.uint8(255) for n in sizes]
@@ -53,11 +37,6 @@ class OneHotGrid(gymnasium.ObservationWrapper):
         return np.concatenate([code[image[..., i]] for i, code in enumerate(self._codes)], -1)
 
 
-def installed() -> bool:
-    """Whether the package that it needs is there."""
-    return is_installed(PACKAGE)
-
-
 def names() -> list[str]:
     """Every task whose id is MiniGrid-NAME-v0; those of a later version keep their '-v1'."""
     _import()
@@ -68,29 +47,23 @@ def names() -> list[str]:
     ]
 
 
-def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
-    """Copies of the task called ``name``."""
-    _import()
-    chosen = opts.read(MiniGridOptions, options, "MiniGrid")
-    opts.at_least(1, num_envs=num_envs)
+def factory(name: str, settings: MiniGridSettings) -> Factory:
+    """What makes a copy of the task called ``name``."""
     name = choose(name.removeprefix("MiniGrid-").removesuffix("-v0"), names(), "MiniGrid task")
     env_id = f"MiniGrid-{name}" if name.endswith("-v1") else f"MiniGrid-{name}-v0"
-    maker = partial(_make_one, env_id, chosen)
-    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
-    envs.metadata = {**envs.metadata, "image_layout": "channels-last"}
-    return envs
+    return partial(_make_one, env_id, settings)
 
 
-def _make_one(env_id: str, options: MiniGridOptions) -> gymnasium.Env:
+def _make_one(env_id: str, settings: MiniGridSettings) -> gymnasium.Env:
     _import()  # once more, for a process of its own
-    limit = {"max_steps": options.max_steps} if options.max_steps else {}
+    limit = {"max_steps": settings.max_steps} if settings.max_steps else {}
     env = gymnasium.make(env_id, disable_env_checker=True, **limit)
-    if options.full_view:
-        env = load("minigrid.wrappers", EXTRA, "MiniGrid").FullyObsWrapper(env)
+    if settings.full_view:
+        env = import_module("minigrid.wrappers").FullyObsWrapper(env)
     return OneHotGrid(env)
 
 
 def _import() -> None:
     """Register the tasks, without pygame's greeting."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    load(PACKAGE, EXTRA, "MiniGrid")
+    import_module("minigrid")

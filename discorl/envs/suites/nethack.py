@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import reading as opts
-from discorl.envs.suites.copies import stack_frames, vectorise
-from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.gymnasium.vector import Factory, Info
+from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import NetHackSettings
 from discorl.errors import DiscorlError
 
-EXTRA = "nethack"
-PACKAGE = "nle"
 TASKS = {
     "score": "NetHackScore-v0",
     "staircase": "NetHackStaircase-v0",
@@ -29,22 +24,6 @@ TASKS = {
     "scout": "NetHackScout-v0",
     "challenge": "NetHackChallenge-v0",
 }
-
-
-@dataclass(frozen=True)
-class NetHackOptions(NetHackSettings):
-    """The settings, and what a run decides by settings of its own."""
-
-    stack: int = 1
-    """Frames in an observation, oldest first."""
-    processes: bool = False
-    """A process for each environment."""
-    next_step: bool = False
-    """Spend a step on resetting, after the one that ends an episode."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        opts.at_least(1, stack=self.stack)
 
 
 class SeededNetHack(gymnasium.Wrapper):
@@ -58,9 +37,7 @@ class SeededNetHack(gymnasium.Wrapper):
         self._can_seed = can_seed
         self._random: np.random.Generator | None = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         if seed is not None:
             self._random = np.random.default_rng(seed)
         if self._can_seed and self._random is not None:
@@ -70,46 +47,29 @@ class SeededNetHack(gymnasium.Wrapper):
         observation, _ = self.env.reset(options=options)
         return _copy(observation), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, Info]:
         observation, reward, ended, truncated, info = self.env.step(int(action))
         cut = info["end_status"].name == "ABORTED" or bool(truncated and not ended)
         return _copy(observation), float(reward), bool(ended) and not cut, cut, {}
 
 
-def installed() -> bool:
-    """Whether the package that it needs is there."""
-    return is_installed(PACKAGE)
-
-
-def names() -> list[str]:
-    """The tasks of NLE."""
-    return list(TASKS)
-
-
-def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
-    """Copies of the task called ``name``, which show a Dict of arrays."""
-    nle = load(PACKAGE, EXTRA, "NetHack")
-    chosen = opts.read(NetHackOptions, options, "NetHack")
-    opts.at_least(1, num_envs=num_envs)
+def factory(name: str, settings: NetHackSettings) -> Factory:
+    """What makes a copy of the task called ``name``, which shows a Dict of arrays."""
     task = choose(name, TASKS, "NetHack task")
-    known = set(nle.nethack.OBSERVATION_DESC)
-    for key in chosen.keys.split(","):
+    known = set(import_module("nle").nethack.OBSERVATION_DESC)
+    for key in settings.keys.split(","):
         if key not in known:
             raise DiscorlError(f"NetHack shows no '{key}': use {', '.join(sorted(known))}")
-    maker = partial(_make_one, task, chosen)
-    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
-    envs = stack_frames(envs, chosen.stack)
-    envs.metadata = {**envs.metadata, "image_layout": "channels-first"}
-    return envs
+    return partial(_make_one, task, settings)
 
 
-def _make_one(task: str, options: NetHackOptions) -> gymnasium.Env:
-    load(PACKAGE, EXTRA, "NetHack")  # registers the tasks, in a process of its own once more
-    given: dict[str, Any] = {"observation_keys": tuple(options.keys.split(","))}
-    if options.character:
-        given["character"] = options.character
-    if options.max_steps:
-        given["max_episode_steps"] = options.max_steps
+def _make_one(task: str, settings: NetHackSettings) -> gymnasium.Env:
+    import_module("nle")  # registers the tasks, in a process of its own once more
+    given: dict[str, Any] = {"observation_keys": tuple(settings.keys.split(","))}
+    if settings.character:
+        given["character"] = settings.character
+    if settings.max_steps:
+        given["max_episode_steps"] = settings.max_steps
     env = gymnasium.make(TASKS[task], disable_env_checker=True, **given)
     return SeededNetHack(env, can_seed=task != "challenge")  # which forbids it
 

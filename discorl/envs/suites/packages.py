@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 from discorl.errors import DiscorlError
 
@@ -14,17 +12,6 @@ from discorl.errors import DiscorlError
 def is_installed(package: str) -> bool:
     """Whether ``package`` can be imported, without importing it."""
     return find_spec(package) is not None
-
-
-def load(package: str, extra: str, what: str) -> Any:
-    """Import ``package``, or a module of it, which ``extra`` installs and ``what`` needs."""
-    root = package.partition(".")[0]
-    if not is_installed(root):
-        raise DiscorlError(
-            f"{what} needs the package {root}, which is not installed: "
-            f"pip install 'discorl[{extra}]'"
-        )
-    return import_module(package)
 
 
 def choose(name: str, known: Iterable[str], what: str) -> str:

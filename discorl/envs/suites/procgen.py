@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from discorl.envs.suites import reading as opts
+from discorl.envs.gymnasium.vector import Info
 from discorl.envs.suites.copies import stack_frames
-from discorl.envs.suites.packages import choose, is_installed, load
+from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import ProcgenSettings
 from discorl.errors import DiscorlError
 
-EXTRA = "procgen"
-PACKAGE = "envpool"
 GAMES = (
     "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
     "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class ProcgenOptions(ProcgenSettings):
-    """The settings, and what a run decides by settings of its own."""
-
-    stack: int = 1
-    """Frames in an observation, oldest first."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        opts.at_least(1, stack=self.stack)
 
 
 class SeededPool(VectorEnv):
@@ -42,7 +28,7 @@ class SeededPool(VectorEnv):
     An episode's last step and its reset are two steps (NEXT_STEP), envpool's only way.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "image_layout": "channels-first"}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, build: Callable[[int], Any], num_envs: int) -> None:
         self._build = build
@@ -55,17 +41,15 @@ class SeededPool(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         if seed is not None:
             self._pool.close()
             self._pool = self._build(seed % 2**30)  # it counts on from there in 32 bits
         frames, infos = self._pool.reset()
         return frames, _arrays(infos)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
         *seen, infos = self._pool.step(np.asarray(actions, np.int32))
         frames, rewards, terminated, truncated = seen
         return frames, rewards, terminated, truncated, _arrays(infos)
@@ -75,33 +59,21 @@ class SeededPool(VectorEnv):
             self._pool.close()
 
 
-def installed() -> bool:
-    """Whether the package that it needs is there."""
-    return is_installed(PACKAGE)
-
-
-def names() -> list[str]:
-    """The sixteen games."""
-    return list(GAMES)
-
-
-def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
+def make(name: str, num_envs: int, settings: ProcgenSettings, stack: int) -> VectorEnv:
     """Copies of the game called ``name``; observations are uint8 [3 * stack, 64, 64]."""
-    envpool = load(PACKAGE, EXTRA, "ProcGen")
-    chosen = opts.read(ProcgenOptions, options, "ProcGen")
-    opts.at_least(1, num_envs=num_envs)
+    envpool = import_module("envpool")
     game = choose(name, GAMES, "ProcGen game")
-    task = f"{game.capitalize()}{chosen.difficulty.capitalize()}-v0"
+    task = f"{game.capitalize()}{settings.difficulty.capitalize()}-v0"
 
     def build(seed: int) -> Any:
         return envpool.make(
             task,
             env_type="gymnasium",
             num_envs=num_envs,
-            num_threads=chosen.threads,
+            num_threads=settings.threads,
             seed=seed,
-            num_levels=chosen.levels,
-            start_level=chosen.start_level,
+            num_levels=settings.levels,
+            start_level=settings.start_level,
         )
 
     try:
@@ -111,9 +83,9 @@ def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
             "ProcGen needs the libraries of Qt 5; on Debian: "
             f"apt-get install libqt5gui5 libqt5core5a ({e.__cause__ or e})"
         ) from None
-    return stack_frames(envs, chosen.stack, channel_axis=0)
+    return stack_frames(envs, stack)
 
 
-def _arrays(infos: dict[str, Any]) -> dict[str, Any]:
+def _arrays(infos: Info) -> Info:
     """What envpool says of each environment, without its tables of players."""
     return {key: value for key, value in infos.items() if isinstance(value, np.ndarray)}

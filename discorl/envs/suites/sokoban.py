@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import reading as opts
-from discorl.envs.suites.copies import stack_frames, vectorise
+from discorl.envs.gymnasium.vector import Factory, Info
 from discorl.envs.suites.sokoban_levels import MOVES, Level, read_levels
 from discorl.envs.suites.suite_settings import SokobanSettings
 
-EXTRA = ""
 LEVELS = Path(__file__).with_name("sokoban_levels.txt")
-"""Made by ``sokoban_levels.generate``; Boxoban's own are a download of their own."""
+"""Generated, see ``tests/envs/suites/sokoban_generator.py``; Boxoban's own are a download."""
 
 REWARD_STEP, REWARD_BOX, REWARD_SOLVED = -0.1, 1.0, 10.0
-
-
-@dataclass(frozen=True)
-class SokobanOptions(SokobanSettings):
-    """The settings, and what a run decides by settings of its own."""
-
-    stack: int = 1
-    """Boards in an observation, oldest first."""
-    processes: bool = False
-    """A process for each environment."""
-    next_step: bool = False
-    """Spend a step on resetting, after the one that ends an episode."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        opts.at_least(1, stack=self.stack)
 
 
 class Sokoban(gymnasium.Env):
@@ -60,8 +39,8 @@ class Sokoban(gymnasium.Env):
         self.action_space = gymnasium.spaces.Discrete(len(MOVES))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self._level = self._levels[int(self.np_random.integers(len(self._levels)))]
         self._boxes = self._level.boxes.copy()
@@ -69,7 +48,7 @@ class Sokoban(gymnasium.Env):
         self._steps = 0
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Info]:
         before = self._placed()
         self._move(MOVES[int(action)])
         self._steps += 1
@@ -100,23 +79,7 @@ class Sokoban(gymnasium.Env):
         return board.astype(np.uint8) * np.uint8(255)
 
 
-def installed() -> bool:
-    """Whether the package that it needs is there."""
-    return True
-
-
-def names() -> list[str]:
-    """The levels that come with the package; others are named by their path."""
-    return [""]
-
-
-def make(name: str, num_envs: int, options: Mapping[str, object]) -> VectorEnv:
-    """Copies of Sokoban, on the levels at the path ``name``, or on ours if that is ''."""
-    chosen = opts.read(SokobanOptions, options, "Sokoban")
-    opts.at_least(1, num_envs=num_envs)
+def factory(name: str, settings: SokobanSettings) -> Factory:
+    """What makes a copy, on the levels at the path ``name``, or on ours if that is ''."""
     levels = read_levels(Path(name).expanduser() if name else LEVELS)
-    maker = partial(Sokoban, levels, chosen.max_steps)
-    envs = vectorise([maker] * num_envs, chosen.processes, chosen.next_step)
-    envs = stack_frames(envs, chosen.stack, channel_axis=0)
-    envs.metadata = {**envs.metadata, "image_layout": "channels-first"}
-    return envs
+    return partial(Sokoban, levels, settings.max_steps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from discorl.envs.suites.reading import at_least
 from discorl.errors import DiscorlError
 
 MAX_MINUTES = 500_000
@@ -157,6 +156,13 @@ SuiteSettings: TypeAlias = (
     | NetHackSettings
     | SokobanSettings
 )
+
+
+def at_least(least: int, **values: int) -> None:
+    """Raise unless each value, given by its name, is ``least`` or more."""
+    for name, value in values.items():
+        if value < least:
+            raise DiscorlError(f"{name} must be at least {least}, not {value}")
 
 
 def _check_probability(sticky: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 
@@ -21,16 +21,13 @@ def suite_env(
 ) -> GymnasiumEnv:
     """Copies of ``task``. Where the suite says how its images lie, nobody has to guess."""
     options = options or EnvConfig()
-    given = asdict(options.suite) if options.suite else {}
-    if frame_stack and suite.stacks_frames:
-        given["stack"] = frame_stack
     envs = suite.make(
         task,
         num_envs,
-        given,
+        options.suite,
+        stack=frame_stack if suite.num_frames else None,
         processes=options.workers == "async",
         next_step=options.autoreset == "next-step",
     )
-    layout = envs.metadata.get("image_layout", options.image_layout)
-    options = replace(options, image_layout=layout)
+    options = replace(options, image_layout=suite.image_layout or options.image_layout)
     return GymnasiumEnv(envs, device, name=f"'{task}'", options=options, owned=True)

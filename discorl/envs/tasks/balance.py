@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, later_step
 from discorl.types import EnvSpec, TimeStep
 
 START = 0.1
@@ -33,7 +32,7 @@ class BalanceState(NamedTuple):
     settings: BalanceSettings
 
 
-class Balance:
+class Balance(Task[BalanceSettings, BalanceState]):
     """Every step is worth 1; an episode ends when a coordinate leaves [-1, 1], and at the horizon.
 
     A step turns the place by a drawn rotation and takes it ``growth`` times as far from the middle;
@@ -54,22 +53,18 @@ class Balance:
         task_seed: int = 0,
     ) -> None:
         """``turn`` is the size of the rotation in a step, in radians."""
-        draw.check_copies(num_envs)
         draw.check_count("the number of dimensions of balance", num_dimensions, 1, 100)
         draw.check_count("the number of actions of balance", num_actions, 2, 100)
         draw.check_range("horizon", horizon, 1)
         draw.check_range("growth", growth, 0)
         draw.check_range("turn", turn, 0)
         draw.check_range("force", force, 0)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
+        spec = EnvSpec(observation_shape=(num_dimensions,), num_actions=num_actions)
+        super().__init__(num_envs, device, task_seed, spec)
         self._horizon = horizon
         self._growth, self._turn, self._force = growth, turn, force
-        self._copies = torch.arange(num_envs, device=self.device)
-        self.spec = EnvSpec(observation_shape=(num_dimensions,), num_actions=num_actions)
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> BalanceSettings:
+    def _draw(self, num: int, generator: torch.Generator) -> BalanceSettings:
         size, num_actions = self.spec.observation_shape[0], self.spec.num_actions
         where = {"generator": generator, "device": generator.device}
         skew = torch.randn(num, size, size, **where)
@@ -80,19 +75,15 @@ class Balance:
         pushes = torch.randn(num, num_actions, size, **where)
         pushes = pushes - pushes.mean(1, keepdim=True)
         pushes = pushes / pushes.norm(dim=2).mean(1)[:, None, None].clamp(min=1e-6)
-        settings = BalanceSettings(
+        return BalanceSettings(
             drift=growth * torch.matrix_exp(angle * skew / scale),
             pushes=draw.uniform(self._force, (num, 1, 1), generator) * pushes,
             horizon=draw.log_integers(self._horizon, (num,), generator),
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: BalanceSettings | None = None
-    ) -> tuple[BalanceState, TimeStep]:
-        s: BalanceSettings = settings_of(self, settings)
+    def _begin(self, s: BalanceSettings, generator: torch.Generator) -> tuple[BalanceState, Tensor]:
         state = BalanceState(self._new_places(generator), torch.zeros_like(s.horizon), s)
-        return state, first_step(state.place)
+        return state, state.place
 
     def step(
         self, state: BalanceState, actions: Tensor, generator: torch.Generator
@@ -106,6 +97,4 @@ class Balance:
         return state, later_step(place, torch.ones_like(place[:, 0]), ended)
 
     def _new_places(self, generator: torch.Generator) -> Tensor:
-        size = (self.num_envs, *self.spec.observation_shape)
-        drawn = torch.rand(size, generator=generator, device=self.device)
-        return START * (2 * drawn - 1)
+        return START * (2 * self._chances(generator, *self.spec.observation_shape) - 1)

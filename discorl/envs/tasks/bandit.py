@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import Range
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, later_step
 from discorl.types import EnvSpec, TimeStep
 
 
@@ -28,7 +27,7 @@ class BanditState(NamedTuple):
     settings: BanditSettings
 
 
-class Bandit:
+class Bandit(Task[BanditSettings, BanditState]):
     """An action is an arm; its reward is its mean in this context, plus Gaussian noise.
 
     Observed is the context, one-hot. It is drawn anew for each episode.
@@ -45,33 +44,26 @@ class Bandit:
         *,
         task_seed: int = 0,
     ) -> None:
-        draw.check_copies(num_envs)
         draw.check_count("the number of arms of a bandit", num_arms, 2, 10_000)
         draw.check_count("the number of contexts of a bandit", num_contexts, 1, 10_000)
         draw.check_range("means", means, float("-inf"))
         draw.check_range("noise", noise, 0)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
+        spec = EnvSpec(observation_shape=(num_contexts,), num_actions=num_arms)
+        super().__init__(num_envs, device, task_seed, spec)
         self._num_arms, self._num_contexts = num_arms, num_contexts
         self._means, self._noise = means, noise
-        self._copies = torch.arange(num_envs, device=self.device)
         self._contexts = torch.eye(num_contexts, device=self.device)
-        self.spec = EnvSpec(observation_shape=(num_contexts,), num_actions=num_arms)
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> BanditSettings:
+    def _draw(self, num: int, generator: torch.Generator) -> BanditSettings:
         size = (num, self._num_contexts, self._num_arms)
-        settings = BanditSettings(
+        return BanditSettings(
             means=draw.uniform(self._means, size, generator),
             noise=draw.uniform(self._noise, (num,), generator),
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: BanditSettings | None = None
-    ) -> tuple[BanditState, TimeStep]:
-        state = BanditState(self._new_context(generator), settings_of(self, settings))
-        return state, first_step(self._contexts[state.context])
+    def _begin(self, s: BanditSettings, generator: torch.Generator) -> tuple[BanditState, Tensor]:
+        state = BanditState(self._new_context(generator), s)
+        return state, self._contexts[state.context]
 
     def step(
         self, state: BanditState, actions: Tensor, generator: torch.Generator

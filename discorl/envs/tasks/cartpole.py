@@ -8,10 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, in_order, later_step
 from discorl.types import EnvSpec, TimeStep
 
 SECONDS_PER_STEP = 0.02
@@ -40,7 +39,7 @@ class CartPoleState(NamedTuple):
     settings: CartPoleSettings
 
 
-class CartPole:
+class CartPole(Task[CartPoleSettings, CartPoleState]):
     """Actions: push left, push right. Every step is worth 1, the last one too.
 
     An episode ends when the cart or the pole leaves its limits, and at the horizon: that is an end
@@ -62,48 +61,39 @@ class CartPole:
         shuffle_observations: bool = False,
         task_seed: int = 0,
     ) -> None:
-        draw.check_copies(num_envs)
         self._ranges = gravity, cart_mass, pole_mass, half_length, force
         for name, bounds in zip(CartPoleSettings._fields, self._ranges, strict=False):
             draw.check_range(name, bounds, 1e-6)
         draw.check_range("horizon", horizon, 1)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
-        self._horizon = horizon
-        self._shuffle_actions, self._shuffle_observations = shuffle_actions, shuffle_observations
-        self._copies = torch.arange(num_envs, device=self.device)
-        self.spec = EnvSpec(
+        spec = EnvSpec(
             observation_shape=(4,),
             num_actions=2,
             success_return=0.95 * horizon if isinstance(horizon, int) else None,
         )
+        super().__init__(num_envs, device, task_seed, spec)
+        self._horizon = horizon
+        self._shuffle_actions, self._shuffle_observations = shuffle_actions, shuffle_observations
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> CartPoleSettings:
-        settings = CartPoleSettings(
+    def _draw(self, num: int, generator: torch.Generator) -> CartPoleSettings:
+        return CartPoleSettings(
             *(draw.uniform(bounds, (num,), generator) for bounds in self._ranges),
             horizon=draw.log_integers(self._horizon, (num,), generator),
-            actions=draw.permutations(num, 2, generator) if self._shuffle_actions else None,
-            observations=draw.permutations(num, 4, generator)
-            if self._shuffle_observations
-            else None,
+            actions=draw.shuffle(self._shuffle_actions, num, 2, generator),
+            observations=draw.shuffle(self._shuffle_observations, num, 4, generator),
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: CartPoleSettings | None = None
-    ) -> tuple[CartPoleState, TimeStep]:
-        s: CartPoleSettings = settings_of(self, settings)
+    def _begin(
+        self, s: CartPoleSettings, generator: torch.Generator
+    ) -> tuple[CartPoleState, Tensor]:
         state = CartPoleState(self._new_motion(generator), torch.zeros_like(s.horizon), s)
-        return state, first_step(self._observe(state))
+        return state, self._observe(state)
 
     def step(
         self, state: CartPoleState, actions: Tensor, generator: torch.Generator
     ) -> tuple[CartPoleState, TimeStep]:
         s = state.settings
-        if s.actions is not None:
-            actions = s.actions[self._copies, actions]
-        motion = _swing(state.motion, s, s.force * (2.0 * actions - 1.0))
+        right = in_order(s.actions, actions)
+        motion = _swing(state.motion, s, s.force * (2.0 * right - 1.0))
         time = state.time + 1
         fallen = (motion[:, 0].abs() > MAX_POSITION) | (motion[:, 2].abs() > MAX_ANGLE)
         ended = fallen | (time >= s.horizon)
@@ -112,8 +102,7 @@ class CartPole:
         return state, later_step(self._observe(state), torch.ones_like(s.force), ended)
 
     def _new_motion(self, generator: torch.Generator) -> Tensor:
-        drawn = torch.rand((self.num_envs, 4), generator=generator, device=self.device)
-        return 0.1 * drawn - 0.05
+        return 0.1 * self._chances(generator, 4) - 0.05
 
     def _observe(self, state: CartPoleState) -> Tensor:
         order = state.settings.observations

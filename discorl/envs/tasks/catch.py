@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.settings import settings_of
+from discorl.envs.tasks.task import Task, first_step
 from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
@@ -39,7 +38,7 @@ class CatchState(NamedTuple):
     settings: CatchSettings | None = None
 
 
-class Catch:
+class Catch(Task[CatchSettings, CatchState]):
     """Actions: left, stay, right. Reward when the ball lands: +1 if caught, -1 if not."""
 
     def __init__(
@@ -60,18 +59,21 @@ class Catch:
             raise DiscorlError(
                 f"a Catch board needs 2 rows and 1 column or more, not {rows}x{columns}"
             )
-        draw.check_copies(num_envs)
         draw.check_range("rows", rows, 2)
         draw.check_range("columns", columns, 1)
         if draw.int_ends(rows)[1] * draw.int_ends(columns)[1] > MAX_CELLS:
             raise DiscorlError(
                 f"a Catch board has at most {MAX_CELLS} cells, such as 64x64, not {rows}x{columns}"
             )
-        self.num_envs = num_envs
         self.rows = draw.int_ends(rows)[1]
         self.columns = draw.int_ends(columns)[1]
-        self.device = torch.device(device)
-        self.task_seed = task_seed
+        spec = EnvSpec(
+            observation_shape=(self.rows, self.columns),
+            num_actions=3,
+            success_return=caught if isinstance(caught, int | float) else None,
+            success_name="catch rate",
+        )
+        super().__init__(num_envs, device, task_seed, spec)
         self._row_range, self._column_range = rows, columns
         self._rewards = caught, missed
         self._fixed_starts, self._shuffle_actions = fixed_starts, shuffle_actions
@@ -81,14 +83,8 @@ class Catch:
         size = self.rows * self.columns
         boards = torch.eye(size, device=self.device).unflatten(1, (self.rows, self.columns))
         self._boards, self._paddle_boards = boards, boards[-self.columns :]
-        self.spec = EnvSpec(
-            observation_shape=(self.rows, self.columns),
-            num_actions=3,
-            success_return=caught if isinstance(caught, int | float) else None,
-            success_name="catch rate",
-        )
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> CatchSettings:
+    def _draw(self, num: int, generator: torch.Generator) -> CatchSettings:
         rows, columns = (
             draw.integers(x, (num,), generator) for x in (self._row_range, self._column_range)
         )
@@ -101,24 +97,22 @@ class Catch:
             ball, paddle = torch.full_like(columns, -1), columns // 2
         coin = draw.uniform((0.0, 1.0), (num,), generator) < 0.5
         mirrored = coin if self._shuffle_actions else torch.zeros_like(coin)
-        settings = CatchSettings(rows, columns, paddle, ball, caught, missed, mirrored)
-        return tree.to(settings, self.device)
+        return CatchSettings(rows, columns, paddle, ball, caught, missed, mirrored)
 
     def reset(
         self, generator: torch.Generator, settings: CatchSettings | None = None
     ) -> tuple[CatchState, TimeStep]:
-        if settings is not None or self._needs_settings:
-            settings = settings_of(self, settings)
-        zeros = torch.zeros(self.num_envs, device=self.device)
-        state = CatchState(
-            ball_row=zeros.long(),
-            ball_column=self._new_balls(settings, generator),
-            paddle=torch.full_like(zeros, self.columns // 2, dtype=torch.long)
-            if settings is None
-            else settings.paddle,
-            settings=settings,
-        )
-        return state, TimeStep(self._render(state), zeros, torch.ones_like(zeros))
+        if settings is None and not self._needs_settings:
+            return first_step(*self._begin(None, generator))  # the quick way
+        return super().reset(generator, settings)
+
+    def _begin(
+        self, s: CatchSettings | None, generator: torch.Generator
+    ) -> tuple[CatchState, Tensor]:
+        zeros = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
+        paddle = torch.full_like(zeros, self.columns // 2) if s is None else s.paddle
+        state = CatchState(zeros, self._new_balls(s, generator), paddle, s)
+        return state, self._render(state)
 
     def step(
         self, state: CatchState, actions: Tensor, generator: torch.Generator
@@ -147,10 +141,10 @@ class Catch:
         return state, TimeStep(self._render(state), reward, (~landed).float())
 
     def _new_balls(self, settings: CatchSettings | None, generator: torch.Generator) -> Tensor:
-        size = (self.num_envs,)
         if settings is None:
+            size = (self.num_envs,)
             return torch.randint(self.columns, size, generator=generator, device=self.device)
-        drawn = torch.rand(size, generator=generator, device=self.device) * settings.columns
+        drawn = self._chances(generator) * settings.columns
         return torch.where(settings.ball < 0, drawn.long(), settings.ball)
 
     def _render(self, state: CatchState) -> Tensor:

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, later_step
 from discorl.types import EnvSpec, TimeStep
 
 
@@ -30,7 +29,7 @@ class ChainState(NamedTuple):
     settings: ChainSettings
 
 
-class Chain:
+class Chain(Task[ChainSettings, ChainState]):
     """The reward comes with step ``delay``, the last: 1 if the first action was good, else -1.
 
     Rewards before it are noise, uniform within ``noise`` of 0. Observed are the time (one-hot),
@@ -50,40 +49,33 @@ class Chain:
         task_seed: int = 0,
     ) -> None:
         """``shuffle_actions`` draws which action is good; else it is the first one."""
-        draw.check_copies(num_envs)
         draw.check_range("the delay of a chain", delay, 1, 10_000)
         draw.check_range("noise", noise, 0)
         draw.check_count("num_bits", num_bits, 0, 10_000)
         draw.check_count("num_actions", num_actions, 2, 10_000)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
-        self._delay, self._noise, self._num_bits = delay, noise, num_bits
-        self._good = (0, num_actions - 1) if shuffle_actions else 0
         longest = draw.int_ends(delay)[1]
-        self._times = torch.eye(longest, device=self.device)
-        self._choices = torch.eye(num_actions + 1, device=self.device)[:, 1:]
-        self.spec = EnvSpec(
+        spec = EnvSpec(
             observation_shape=(longest + num_actions + num_bits,),
             num_actions=num_actions,
             success_return=1.0 if noise == 0 else None,
         )
+        super().__init__(num_envs, device, task_seed, spec)
+        self._delay, self._noise, self._num_bits = delay, noise, num_bits
+        self._good = (0, num_actions - 1) if shuffle_actions else 0
+        self._times = torch.eye(longest, device=self.device)
+        self._choices = torch.eye(num_actions + 1, device=self.device)[:, 1:]
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> ChainSettings:
-        settings = ChainSettings(
+    def _draw(self, num: int, generator: torch.Generator) -> ChainSettings:
+        return ChainSettings(
             delay=draw.integers(self._delay, (num,), generator),
             noise=draw.uniform(self._noise, (num,), generator),
             good=draw.integers(self._good, (num,), generator),
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: ChainSettings | None = None
-    ) -> tuple[ChainState, TimeStep]:
-        s: ChainSettings = settings_of(self, settings)
+    def _begin(self, s: ChainSettings, generator: torch.Generator) -> tuple[ChainState, Tensor]:
         zeros = torch.zeros_like(s.delay)
         state = ChainState(zeros, zeros, s)
-        return state, first_step(self._observe(state, self._random(generator)))
+        return state, self._observe(state, self._random(generator))
 
     def step(
         self, state: ChainState, actions: Tensor, generator: torch.Generator
@@ -98,11 +90,9 @@ class Chain:
         return state, later_step(self._observe(state, random), reward, ended)
 
     def _random(self, generator: torch.Generator) -> Tensor:
-        size = (self.num_envs, 1 + self._num_bits)
-        return torch.rand(size, generator=generator, device=self.device)
+        """Of the noise, and of the bits."""
+        return self._chances(generator, 1 + self._num_bits)
 
     def _observe(self, state: ChainState, random: Tensor) -> Tensor:
-        parts = [self._times[state.time], self._choices[state.choice]]
-        if self._num_bits:
-            parts.append((random[:, 1:] < 0.5).float())
-        return torch.cat(parts, 1)
+        bits = (random[:, 1:] < 0.5).float()
+        return torch.cat([self._times[state.time], self._choices[state.choice], bits], 1)

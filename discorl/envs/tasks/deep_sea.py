@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, later_step
 from discorl.types import EnvSpec, TimeStep
 
 
@@ -30,7 +29,7 @@ class DeepSeaState(NamedTuple):
     settings: DeepSeaSettings
 
 
-class DeepSea:
+class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
     """Actions: left, right; every step goes one row down, and row ``size`` ends the episode.
 
     A step to the right costs ``move_cost / size``; going right in the lower right corner finds the
@@ -48,42 +47,34 @@ class DeepSea:
         shuffle_actions: bool = False,
         task_seed: int = 0,
     ) -> None:
-        draw.check_copies(num_envs)
         draw.check_range("the size of a deep sea", size, 2, 100)
         draw.check_range("move_cost", move_cost, 0, 0.5)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
         self.size = draw.int_ends(size)[1]
-        self._size_range, self._move_cost = size, move_cost
-        self._shuffle_actions = shuffle_actions
-        self._copies = torch.arange(num_envs, device=self.device)
-        self.spec = EnvSpec(
+        spec = EnvSpec(
             observation_shape=(self.size, self.size),
             num_actions=2,
             # With the treasure at least 0.5, without it at most 0; left room for rounding.
             success_return=0.49,
             success_name="treasure rate",
         )
+        super().__init__(num_envs, device, task_seed, spec)
+        self._size_range, self._move_cost = size, move_cost
+        self._shuffle_actions = shuffle_actions
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> DeepSeaSettings:
-        settings = DeepSeaSettings(
+    def _draw(self, num: int, generator: torch.Generator) -> DeepSeaSettings:
+        return DeepSeaSettings(
             size=draw.integers(self._size_range, (num,), generator),
             move_cost=draw.uniform(self._move_cost, (num,), generator),
             flipped=draw.uniform((0.0, 1.0), (num, self.size**2), generator) < 0.5
             if self._shuffle_actions
             else None,
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: DeepSeaSettings | None = None
-    ) -> tuple[DeepSeaState, TimeStep]:
+    def _begin(self, s: DeepSeaSettings, generator: torch.Generator) -> tuple[DeepSeaState, Tensor]:
         del generator  # nothing is random within a task
-        s: DeepSeaSettings = settings_of(self, settings)
         zeros = torch.zeros_like(s.size)
         state = DeepSeaState(zeros, zeros, s)
-        return state, first_step(self._observe(state))
+        return state, self._observe(state)
 
     def step(
         self, state: DeepSeaState, actions: Tensor, generator: torch.Generator

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.grid_tasks import GridTask, wall_cells
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, in_order, later_step
 from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
@@ -41,7 +40,7 @@ class GridState(NamedTuple):
     settings: GridSettings
 
 
-class Grid:
+class Grid(Task[GridSettings, GridState]):
     """The agent collects every object in its cell; the horizon ends an episode for good.
 
     At each step: the agent moves, collects and perhaps ends the episode; then every missing
@@ -61,36 +60,30 @@ class Grid:
         shuffle_actions: bool = False,
         task_seed: int = 0,
     ) -> None:
-        draw.check_copies(num_envs)
         if num_actions not in (4, 5, 9):
             raise DiscorlError(f"a grid world has 4, 5 or 9 moves, not {num_actions}")
-        self.num_envs = num_envs
         self.task = task
-        self.device = torch.device(device)
-        self.task_seed = task_seed
         self.size = draw.int_ends(task.size)[1]
         self._num_cells = self.size**2
         self._shuffle_actions = shuffle_actions
         self._has_walls = task.walls != "none" or isinstance(task.size, tuple)
         slots = [i for i, kind in enumerate(task.objects) for _ in range(kind.max_count)]
-        self._slot_type = torch.tensor(slots, device=self.device)
-        self._targets = _move_targets(self.size, num_actions, self.device)
-        self._copies = torch.arange(num_envs, device=self.device)
         # Objects that are always there, as long as the episode lasts, need no bit in the index.
         bits = [i for i, slot in enumerate(slots) if task.objects[slot].can_be_missing]
-        self._bits = torch.zeros(len(slots), dtype=torch.long, device=self.device)
-        self._bits[bits] = 2 ** torch.arange(len(bits), device=self.device)
         self._num_indices = self._num_cells * 2 ** len(bits)
-        channels = len(task.objects) + 1 + self._has_walls
-        self.spec = EnvSpec(
-            observation_shape=(self._num_indices,)
-            if task.tabular
-            else (channels, self.size, self.size),
+        boards = (len(task.objects) + 1 + self._has_walls, self.size, self.size)
+        spec = EnvSpec(
+            observation_shape=(self._num_indices,) if task.tabular else boards,
             num_actions=num_actions,
             success_return=task.success_return,
         )
+        super().__init__(num_envs, device, task_seed, spec)
+        self._slot_type = torch.tensor(slots, device=self.device)
+        self._targets = _move_targets(self.size, num_actions, self.device)
+        self._bits = torch.zeros(len(slots), dtype=torch.long, device=self.device)
+        self._bits[bits] = 2 ** torch.arange(len(bits), device=self.device)
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> GridSettings:
+    def _draw(self, num: int, generator: torch.Generator) -> GridSettings:
         task, slot_type = self.task, self._slot_type.to(generator.device)
         walls = wall_cells(task, num, generator)
         reward, terminate, respawn, exists = [], [], [], []
@@ -101,13 +94,12 @@ class Grid:
             count = draw.integers(kind.count, (num, 1), generator)
             exists.append(torch.arange(kind.max_count, device=count.device) < count)
         there = torch.cat(exists, 1)
-        homes = actions = None
+        homes = None
         if not task.random_layout:
             scores = torch.rand(num, self._num_cells + 1, generator=generator, device=walls.device)
             homes = self._places(scores.masked_fill(walls, 2.0))
-        if self._shuffle_actions:
-            actions = draw.permutations(num, self.spec.num_actions, generator)
-        settings = GridSettings(
+        actions = draw.shuffle(self._shuffle_actions, num, self.spec.num_actions, generator)
+        return GridSettings(
             horizon=draw.log_integers(task.horizon, (num,), generator),
             exists=there,
             reward=torch.stack(reward, 1)[:, slot_type],
@@ -117,27 +109,22 @@ class Grid:
             homes=homes,
             actions=actions,
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: GridSettings | None = None
-    ) -> tuple[GridState, TimeStep]:
-        s: GridSettings = settings_of(self, settings)
+    def _begin(self, s: GridSettings, generator: torch.Generator) -> tuple[GridState, Tensor]:
         places = s.homes
         if places is None:
-            size = (self.num_envs, self._num_cells + 1)
-            scores = torch.rand(size, generator=generator, device=self.device)
+            scores = self._chances(generator, self._num_cells + 1)
             places = self._places(scores.masked_fill(s.walls, 2.0))
         time = torch.zeros_like(s.horizon)
         state = GridState(places[:, -1], places[:, :-1], s.exists, time, s)
-        return state, first_step(self._observe(state))
+        return state, self._observe(state)
 
     def step(
         self, state: GridState, actions: Tensor, generator: torch.Generator
     ) -> tuple[GridState, TimeStep]:
         s, num_objects = state.settings, len(self._slot_type)
         num_chances = 2 * num_objects + (self._num_cells + 1 if s.homes is None else 0)
-        chance = torch.rand((self.num_envs, num_chances), generator=generator, device=self.device)
+        chance = self._chances(generator, num_chances)
 
         agent = self._move(state, actions)
         hit = state.present & (state.cells == agent[:, None])
@@ -160,9 +147,7 @@ class Grid:
 
     def _move(self, state: GridState, actions: Tensor) -> Tensor:
         s = state.settings
-        if s.actions is not None:
-            actions = s.actions[self._copies, actions]
-        target = self._targets[actions, state.agent]
+        target = self._targets[in_order(s.actions, actions), state.agent]
         if not self._has_walls:
             return target
         return torch.where(s.walls[self._copies, target], state.agent, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -113,12 +114,18 @@ def wall_cells(task: GridTask, num: int, generator: torch.Generator) -> Tensor:
 _DENSE = (Objects(2, 1, 0, 0.05), Objects(1, -1, 0.5, 0.1), Objects(1, -1, 0, 0.5))
 _LONG = (Objects(2, 1, 0, 0.01), Objects(2, -1, 0.5, 1))
 
+_scattered = partial(GridTask, random_layout=True, tabular=False)
+
+
+def _drawn(count: IntRange) -> tuple[Objects, ...]:
+    """A good type of objects and two of any kind, everything about them drawn."""
+    rewards = ((0.0, 1.0), (-1.0, 1.0), (-1.0, 1.0))
+    return tuple(Objects(count, reward, (0.01, 1.0), (0.001, 0.1)) for reward in rewards)
+
+
 GRID_TASKS: dict[str, GridTask] = {
     "dense": GridTask(
-        11,
-        _DENSE,
-        500,
-        description="four objects that soon come back, fixed places",
+        11, _DENSE, 500, description="four objects that soon come back, fixed places"
     ),
     "sparse": GridTask(
         13,
@@ -128,10 +135,7 @@ GRID_TASKS: dict[str, GridTask] = {
         description="one good and one bad end, 50 steps, fixed places",
     ),
     "long": GridTask(
-        11,
-        _LONG,
-        1000,
-        description="objects that take long to come back, 1000 steps, fixed places",
+        11, _LONG, 1000, description="objects that take long to come back, 1000 steps, fixed places"
     ),
     "longer": GridTask(
         9,
@@ -147,70 +151,44 @@ GRID_TASKS: dict[str, GridTask] = {
         walls="cross",
         description="two walls, objects that take long to come back, 2000 steps, fixed places",
     ),
-    "random-dense": GridTask(
-        11,
-        _DENSE,
-        500,
-        random_layout=True,
-        tabular=False,
-        description="as grid:dense, placed anew in each episode",
+    "random-dense": _scattered(
+        11, _DENSE, 500, description="as grid:dense, placed anew in each episode"
     ),
-    "random-long": GridTask(
-        11,
-        _LONG,
-        1000,
-        random_layout=True,
-        tabular=False,
-        description="as grid:long, placed anew in each episode",
+    "random-long": _scattered(
+        11, _LONG, 1000, description="as grid:long, placed anew in each episode"
     ),
-    "random-small": GridTask(
+    "random-small": _scattered(
         7,
         (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1)),
         500,
-        random_layout=True,
-        tabular=False,
         walls="random",
         num_walls=2,
         description="four objects and two wall cells on a 7x7 board, placed anew in each episode",
     ),
-    "random-sparse": GridTask(
+    "random-sparse": _scattered(
         7,
         (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1)),
         50,
-        random_layout=True,
-        tabular=False,
         success_return=1.0,
         description="one good end and two bad ones, 50 steps, placed anew in each episode",
     ),
-    "random-very-dense": GridTask(
+    "random-very-dense": _scattered(
         11,
         (Objects(1, 1, 0, 1),),
         2000,
-        random_layout=True,
-        tabular=False,
         description="one object that comes back elsewhere at once, 2000 steps",
     ),
-    "sampled": GridTask(
+    "sampled": _scattered(
         (5, 8),
-        (
-            Objects((1, 2), (0.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
-            Objects((1, 2), (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
-            Objects((1, 2), (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
-        ),
+        _drawn((1, 2)),
         (20, 100),
-        random_layout=True,
-        tabular=False,
         walls="random",
         num_walls=(0, 4),
         description="everything drawn: size, walls, horizon, three types of objects",
     ),
     "sampled-tabular": GridTask(
         (5, 8),
-        (
-            Objects(1, (0.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
-            Objects(1, (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
-            Objects(1, (-1.0, 1.0), (0.01, 1.0), (0.001, 0.1)),
-        ),
+        _drawn(1),
         (25, 50),
         walls="random",
         num_walls=(0, 4),

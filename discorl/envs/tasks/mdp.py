@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, later_step
 from discorl.types import EnvSpec, TimeStep
 
 
@@ -31,7 +30,7 @@ class MDPState(NamedTuple):
     settings: MDPSettings
 
 
-class MDP:
+class MDP(Task[MDPSettings, MDPState]):
     """Episodes begin in state 0; a share ``reward_density`` of actions in states is rewarded.
 
     ``determinism`` scales the Gaussian logits that next states are drawn by: at 0 all are equally
@@ -52,7 +51,6 @@ class MDP:
         determinism: Range = (1.0, 10.0),
         task_seed: int = 0,
     ) -> None:
-        draw.check_copies(num_envs)
         draw.check_count("the number of states of an MDP", num_states, 1, 1000)
         draw.check_count("the number of actions of an MDP", num_actions, 1, 1000)
         draw.check_range("horizon", horizon, 1)
@@ -60,17 +58,14 @@ class MDP:
         draw.check_range("reward_density", reward_density, 0, 1)
         draw.check_probability("terminate", terminate)
         draw.check_range("determinism", determinism, 0)
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
+        spec = EnvSpec(observation_shape=(num_states,), num_actions=num_actions)
+        super().__init__(num_envs, device, task_seed, spec)
         self._horizon, self._terminate = horizon, terminate
         self._rewards, self._reward_density = rewards, reward_density
         self._determinism = determinism
-        self._copies = torch.arange(num_envs, device=self.device)
         self._states = torch.eye(num_states, device=self.device)
-        self.spec = EnvSpec(observation_shape=(num_states,), num_actions=num_actions)
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> MDPSettings:
+    def _draw(self, num: int, generator: torch.Generator) -> MDPSettings:
         num_states, num_actions = len(self._states), self.spec.num_actions
         pairs = (num, num_states, num_actions)
         scale = draw.uniform(self._determinism, (num, 1, 1, 1), generator)
@@ -79,21 +74,17 @@ class MDP:
         )
         density = draw.uniform(self._reward_density, (num, 1, 1), generator)
         rewarded = draw.uniform((0.0, 1.0), pairs, generator) < density
-        settings = MDPSettings(
+        return MDPSettings(
             cumulative=logits.softmax(-1).cumsum(-1),
             rewards=draw.uniform(self._rewards, pairs, generator) * rewarded,
             terminate=draw.log_uniform(self._terminate, (num,), generator),
             horizon=draw.log_integers(self._horizon, (num,), generator),
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: MDPSettings | None = None
-    ) -> tuple[MDPState, TimeStep]:
+    def _begin(self, s: MDPSettings, generator: torch.Generator) -> tuple[MDPState, Tensor]:
         del generator  # every episode begins alike
-        s: MDPSettings = settings_of(self, settings)
         zeros = torch.zeros_like(s.horizon)
-        return MDPState(zeros, zeros, s), first_step(self._states[zeros])
+        return MDPState(zeros, zeros, s), self._states[zeros]
 
     def step(
         self, state: MDPState, actions: Tensor, generator: torch.Generator

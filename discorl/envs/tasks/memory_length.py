@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from discorl import tree
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange
-from discorl.envs.tasks.settings import first_step, later_step, settings_of
+from discorl.envs.tasks.task import Task, in_order, later_step
 from discorl.errors import DiscorlError
 from discorl.types import EnvSpec, TimeStep
 
@@ -30,7 +29,7 @@ class MemoryState(NamedTuple):
     settings: MemorySettings
 
 
-class Memory:
+class Memory(Task[MemorySettings, MemoryState]):
     """The cue is seen at time 0 only; at time ``length`` the right answer is rewarded with 1.
 
     A wrong one costs 1; actions before it do nothing. Observed are the cue (one-hot), whether the
@@ -52,7 +51,6 @@ class Memory:
     ) -> None:
         """``num_actions`` is the number of cues, or more to have useless ones."""
         num_actions = num_cues if num_actions is None else num_actions
-        draw.check_copies(num_envs)
         draw.check_range("the length of a memory task", length, 1, 1_000_000)
         draw.check_count("num_cues", num_cues, 2, 10_000)
         draw.check_count("num_bits", num_bits, 0, 10_000)
@@ -61,44 +59,34 @@ class Memory:
                 f"{num_actions} actions cannot answer {num_cues} cues: give num_actions of "
                 f"{num_cues} or more"
             )
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.task_seed = task_seed
-        self._length, self._num_cues, self._num_bits = length, num_cues, num_bits
-        self._shuffle_actions = shuffle_actions
-        self._copies = torch.arange(num_envs, device=self.device)
-        self._cues = torch.eye(num_cues + 1, device=self.device)[:, :-1]  # the last shows nothing
-        self.spec = EnvSpec(
+        spec = EnvSpec(
             observation_shape=(num_cues + 1 + num_bits,),
             num_actions=num_actions,
             success_return=1.0,
         )
+        super().__init__(num_envs, device, task_seed, spec)
+        self._length, self._num_cues, self._num_bits = length, num_cues, num_bits
+        self._shuffle_actions = shuffle_actions
+        self._cues = torch.eye(num_cues + 1, device=self.device)[:, :-1]  # the last shows nothing
 
-    def sample_settings(self, num: int, generator: torch.Generator) -> MemorySettings:
-        settings = MemorySettings(
+    def _draw(self, num: int, generator: torch.Generator) -> MemorySettings:
+        return MemorySettings(
             length=draw.integers(self._length, (num,), generator),
-            actions=draw.permutations(num, self.spec.num_actions, generator)
-            if self._shuffle_actions
-            else None,
+            actions=draw.shuffle(self._shuffle_actions, num, self.spec.num_actions, generator),
         )
-        return tree.to(settings, self.device)
 
-    def reset(
-        self, generator: torch.Generator, settings: MemorySettings | None = None
-    ) -> tuple[MemoryState, TimeStep]:
-        s: MemorySettings = settings_of(self, settings)
+    def _begin(self, s: MemorySettings, generator: torch.Generator) -> tuple[MemoryState, Tensor]:
         random = self._random(generator)
         state = MemoryState(torch.zeros_like(s.length), self._new_cue(random), s)
-        return state, first_step(self._observe(state, random))
+        return state, self._observe(state, random)
 
     def step(
         self, state: MemoryState, actions: Tensor, generator: torch.Generator
     ) -> tuple[MemoryState, TimeStep]:
         s, random = state.settings, self._random(generator)
-        if s.actions is not None:
-            actions = s.actions[self._copies, actions]
+        answer = in_order(s.actions, actions)
         ended = state.time >= s.length
-        reward = ended * (2.0 * (actions == state.cue) - 1.0)
+        reward = ended * (2.0 * (answer == state.cue) - 1.0)
         state = MemoryState(
             torch.where(ended, 0, state.time + 1),
             torch.where(ended, self._new_cue(random), state.cue),
@@ -107,8 +95,8 @@ class Memory:
         return state, later_step(self._observe(state, random), reward, ended)
 
     def _random(self, generator: torch.Generator) -> Tensor:
-        size = (self.num_envs, 1 + self._num_bits)
-        return torch.rand(size, generator=generator, device=self.device)
+        """Of the next cue, and of the bits."""
+        return self._chances(generator, 1 + self._num_bits)
 
     def _new_cue(self, random: Tensor) -> Tensor:
         return (random[:, 0] * self._num_cues).long()
@@ -116,7 +104,4 @@ class Memory:
     def _observe(self, state: MemoryState, random: Tensor) -> Tensor:
         shown = self._cues[torch.where(state.time == 0, state.cue, self._num_cues)]
         asked = (state.time == state.settings.length).float()
-        parts = [shown, asked[:, None]]
-        if self._num_bits:
-            parts.append((random[:, 1:] < 0.5).float())
-        return torch.cat(parts, 1)
+        return torch.cat([shown, asked[:, None], (random[:, 1:] < 0.5).float()], 1)

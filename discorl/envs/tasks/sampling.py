@@ -51,12 +51,6 @@ def check_probability(name: str, bounds: Range) -> None:
         )
 
 
-def check_copies(num_envs: int) -> None:
-    """Raise unless there is something to step."""
-    if num_envs < 1:
-        raise DiscorlError(f"num_envs must be at least 1, not {num_envs}")
-
-
 def uniform(bounds: Range, shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """Floats, every value as likely as any other."""
     low, high = ends(bounds)
@@ -88,3 +82,8 @@ def log_integers(bounds: IntRange, shape: Sequence[int], generator: torch.Genera
 def permutations(num: int, size: int, generator: torch.Generator) -> Tensor:
     """Random orders of ``size`` things. [num, size]"""
     return torch.rand(num, size, generator=generator, device=generator.device).argsort(1)
+
+
+def shuffle(wanted: bool, num: int, size: int, generator: torch.Generator) -> Tensor | None:
+    """Random orders, or None, which draws nothing, where things keep their places."""
+    return permutations(num, size, generator) if wanted else None

@@ -52,11 +52,16 @@ def same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def check(task: str, num_steps: int = 30, **options: Any) -> Stream:
-    """Shapes, types, and that the seed decides; gives back a stream of 2 environments."""
+def make(task: str, num_envs: int = 1, **options: Any) -> VectorEnv:
+    """Copies of a suite's task."""
     suite = suites.find(task)
     assert suite is not None
-    envs = suite.make(task, 2, options)
+    return suite.make(task, num_envs, options)
+
+
+def check(task: str, num_steps: int = 30, **options: Any) -> Stream:
+    """Shapes, types, and that the seed decides; gives back a stream of 2 environments."""
+    envs = make(task, 2, **options)
     try:
         assert isinstance(envs, VectorEnv)
         assert envs.num_envs == 2

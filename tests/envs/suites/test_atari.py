@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from discorl.envs.suites import atari, find
+from discorl.envs.suites.atari_scores import GAMES
+from discorl.envs.suites.suite_settings import AtariSettings
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import check, needs, play
+from tests.envs.suites import streams
+from tests.envs.suites.streams import check, needs, play, same
 
 pytestmark = needs("ale_py")
 
 
-def make(name: str = "Breakout", num_envs: int = 2, **options: object) -> VectorEnv:
-    return atari.make(name, num_envs, {"threads": 1, **options})
+def make(name: str = "Breakout", num_envs: int = 2, **options: Any) -> VectorEnv:
+    return streams.make(f"ale:{name}", num_envs, threads=1, **options)
 
 
 def test_breakout() -> None:
@@ -36,7 +39,7 @@ def test_it_resets_in_the_same_step_and_shows_the_last_frames() -> None:
 
 
 def test_an_episode_lasts_half_an_hour_at_most() -> None:
-    assert round(atari.AtariOptions().max_minutes * 3600) == 108_000
+    assert round(AtariSettings().max_minutes * 3600) == 108_000
 
 
 def test_actions() -> None:
@@ -65,12 +68,18 @@ def test_size_and_stack() -> None:
     assert make(image_size=42, stack=2).reset(seed=0)[0].shape == (2, 2, 42, 42)
 
 
+def test_its_threads_need_no_processes() -> None:
+    with_processes, without = make("Pong", processes=True), make("Pong")
+    assert type(with_processes) is type(without)
+    assert same(play(with_processes, 5).observations, play(without, 5).observations)
+
+
 def test_all_57_games_have_roms() -> None:
     from ale_py import roms
 
     keys = {rom.replace("_", "") for rom in roms.get_all_rom_ids()}
-    assert len(atari.names()) == 57
-    assert {name.lower() for name in atari.names()} <= keys
+    assert len(GAMES) == 57
+    assert {name.lower() for name in GAMES} <= keys
 
 
 @pytest.mark.parametrize("name", ["MontezumaRevenge", "montezuma_revenge", "Qbert", "UpNDown"])
@@ -87,7 +96,6 @@ def test_other_vectors_keep_their_metadata() -> None:
     envs = make()
     assert VectorEnv.metadata == before
     assert envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
-    assert envs.metadata["image_layout"] == "channels-first"
 
 
 @pytest.mark.parametrize(
@@ -103,11 +111,9 @@ def test_other_vectors_keep_their_metadata() -> None:
         ("ale:Pong", {"max_minutes": math.nan}, "above 0 and at most 500000, not nan"),
     ],
 )
-def test_bad_input(task: str, options: dict[str, object], said: str) -> None:
-    suite = find(task)
-    assert suite is not None
+def test_bad_input(task: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(DiscorlError, match=said):
-        suite.make(task, 1, options)
+        streams.make(task, **options)
 
 
 def test_no_environments() -> None:

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from discorl.envs.suites import crafter
 from discorl.errors import DiscorlError
+from tests.envs.suites import streams
 from tests.envs.suites.streams import check, needs, play
 
 pytestmark = needs("crafter")
 SMALL = {"area": 16}  # worlds take time to make
 
 
-def make(num_envs: int = 1, **options: object) -> VectorEnv:
-    return crafter.make("", num_envs, {**SMALL, **options})
+def make(**options: Any) -> VectorEnv:
+    return streams.make("crafter", **{**SMALL, **options})
 
 
 def test_crafter() -> None:
@@ -56,6 +58,6 @@ def test_stack() -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="write crafter alone"):
-        crafter.make("hard", 1, {})
+        streams.make("crafter:hard")
     with pytest.raises(DiscorlError, match="area must be at least 9"):
         make(area=3)

@@ -5,13 +5,13 @@ import pytest
 
 from discorl.envs.suites import minatar
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import check, needs, play
+from tests.envs.suites.streams import check, make, needs, play
 
 pytestmark = needs("minatar")
 CHANNELS = {"asterix": 4, "breakout": 4, "freeway": 7, "seaquest": 10, "space_invaders": 6}
 
 
-@pytest.mark.parametrize("game", minatar.names())
+@pytest.mark.parametrize("game", minatar.GAMES)
 def test_games(game: str) -> None:
     stream = check(f"minatar:{game}", num_steps=60)
     assert stream.observations[0].shape == (2, 10, 10, CHANNELS[game])
@@ -19,7 +19,7 @@ def test_games(game: str) -> None:
 
 
 def test_an_episode_ends_and_another_begins() -> None:
-    stream = play(minatar.make("breakout", 1, {}), 60)
+    stream = play(make("minatar:breakout"), 60)
     ends = [t for t in range(60) if stream.terminated[t][0]]
     assert ends, "idle and random play loses the ball"
     first = stream.observations[ends[0] + 1][0]
@@ -30,8 +30,8 @@ def test_an_episode_ends_and_another_begins() -> None:
 
 
 def test_minimal_actions() -> None:
-    full = minatar.make("breakout", 1, {})
-    minimal = minatar.make("breakout", 1, {"full_actions": False})
+    full = make("minatar:breakout")
+    minimal = make("minatar:breakout", full_actions=False)
     assert full.single_action_space.n == 6  # type: ignore[attr-defined]
     assert minimal.single_action_space.n == 3  # type: ignore[attr-defined]
     minimal.reset(seed=0)
@@ -44,7 +44,7 @@ def test_minimal_actions() -> None:
 
 def test_an_episode_does_not_start_with_the_last_action_of_another() -> None:
     """With actions that always stick, the first is 'do nothing', seed or no seed."""
-    envs = minatar.make("breakout", 1, {"sticky": 1.0})
+    envs = make("minatar:breakout", sticky=1.0)
     envs.reset(seed=0)
     envs.envs[0].unwrapped._game.last_action = 3  # type: ignore[attr-defined]
     envs.reset(seed=0)
@@ -54,6 +54,6 @@ def test_an_episode_does_not_start_with_the_last_action_of_another() -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="did you mean breakout"):
-        minatar.make("breakut", 1, {})
+        make("minatar:breakut")
     with pytest.raises(DiscorlError, match="sticky is a probability"):
-        minatar.make("breakout", 1, {"sticky": -0.1})
+        make("minatar:breakout", sticky=-0.1)

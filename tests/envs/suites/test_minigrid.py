@@ -6,7 +6,7 @@ import pytest
 
 from discorl.envs.suites import minigrid
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import check, needs, play
+from tests.envs.suites.streams import check, make, needs, play
 
 pytestmark = needs("minigrid")
 LEFT, RIGHT, FORWARD = 0, 1, 2
@@ -19,7 +19,7 @@ def test_empty_random() -> None:
 
 
 def test_one_hot_codes_are_the_packages_numbers() -> None:
-    envs = minigrid.make("DoorKey-5x5", 1, {})
+    envs = make("minigrid:DoorKey-5x5")
     shown, _ = envs.reset(seed=4)
     plain, _ = gymnasium.make("MiniGrid-DoorKey-5x5-v0").reset(seed=4)
     kinds, colours, states = shown[0, ..., :11], shown[0, ..., 11:17], shown[0, ..., 17:]
@@ -30,7 +30,7 @@ def test_one_hot_codes_are_the_packages_numbers() -> None:
 
 def test_reaching_the_goal() -> None:
     """From the corner, facing right: two forward, turn, two forward."""
-    envs = minigrid.make("Empty-5x5", 1, {})
+    envs = make("minigrid:Empty-5x5")
     way = [FORWARD, FORWARD, RIGHT, FORWARD, FORWARD, LEFT]
     stream = play(envs, 6, actions=[[a] for a in way])
     assert [bool(t[0]) for t in stream.terminated] == [False] * 4 + [True, False]
@@ -40,14 +40,14 @@ def test_reaching_the_goal() -> None:
 
 
 def test_time_runs_out() -> None:
-    envs = minigrid.make("Empty-5x5", 1, {"max_steps": 4})
+    envs = make("minigrid:Empty-5x5", max_steps=4)
     stream = play(envs, 4, actions=[[LEFT]] * 4)
     assert [bool(t[0]) for t in stream.truncated] == [False] * 3 + [True]
     assert not stream.terminated[3][0]
 
 
 def test_full_view_shows_the_agent_and_its_direction() -> None:
-    envs = minigrid.make("Empty-6x6", 1, {"full_view": True})
+    envs = make("minigrid:Empty-6x6", full_view=True)
     stream = play(envs, 1, actions=[[RIGHT]])
     before, after = (x[0] for x in stream.observations)
     assert before.shape == (6, 6, 21)
@@ -62,11 +62,19 @@ def test_names() -> None:
     assert len(names) == len(set(names)) > 60
 
 
-@pytest.mark.parametrize("name", ["empty-5x5", "MiniGrid-Empty-5x5-v0", "MultiRoom-N4-S5-v1"])
-def test_spellings(name: str) -> None:
-    minigrid.make(name, 1, {}).close()
+@pytest.mark.parametrize(
+    "name, env_id",
+    [
+        ("empty-5x5", "MiniGrid-Empty-5x5-v0"),
+        ("MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-5x5-v0"),
+        ("MultiRoom-N4-S5-v1", "MiniGrid-MultiRoom-N4-S5-v1"),
+    ],
+)
+def test_spellings(name: str, env_id: str) -> None:
+    envs = make(f"minigrid:{name}")
+    assert envs.envs[0].spec.id == env_id  # type: ignore[attr-defined]
 
 
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="did you mean Empty-5x5"):
-        minigrid.make("Empt-5x5", 1, {})
+        make("minigrid:Empt-5x5")

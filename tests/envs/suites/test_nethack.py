@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from discorl.envs.suites import nethack
+from discorl.envs.suites.suite_settings import NetHackSettings
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import check, needs, play, same
+from tests.envs.suites.streams import check, make, needs, play, same
 
 pytestmark = needs("nle")
 
 
-@pytest.mark.parametrize("task", [t for t in nethack.names() if t != "challenge"])
+@pytest.mark.parametrize("task", [t for t in nethack.TASKS if t != "challenge"])
 def test_tasks(task: str) -> None:
     stream = check(f"nethack:{task}")
     first = stream.observations[0]
@@ -38,7 +39,7 @@ def test_frames_are_stacked() -> None:
 
 
 def test_time_limit_is_no_death_and_games_differ() -> None:
-    envs = nethack.make("score", 1, {"max_steps": 5})
+    envs = make("nethack:score", max_steps=5)
     stream = play(envs, 12)
     assert [t for t in range(12) if stream.truncated[t][0]] == [4, 9]
     assert not any(t[0] for t in stream.terminated)
@@ -50,7 +51,7 @@ def test_time_limit_is_no_death_and_games_differ() -> None:
 
 def test_the_limit_of_the_task_itself_is_no_death() -> None:
     """nle's own limit comes as ``terminated``."""
-    env = nethack._make_one("score", nethack.NetHackOptions())
+    env = nethack.factory("score", NetHackSettings())()
     env.unwrapped._max_episode_steps = 3  # type: ignore[attr-defined]
     env.reset(seed=0)
     ends = [env.step(0)[2:4] for _ in range(3)]
@@ -59,7 +60,7 @@ def test_the_limit_of_the_task_itself_is_no_death() -> None:
 
 def test_what_was_shown_stays() -> None:
     """nle writes into the same arrays again."""
-    env = nethack._make_one("score", nethack.NetHackOptions())
+    env = nethack.factory("score", NetHackSettings())()
     first, _ = env.reset(seed=0)
     kept = {key: value.copy() for key, value in first.items()}
     for action in range(env.action_space.n):  # type: ignore[attr-defined]
@@ -68,19 +69,19 @@ def test_what_was_shown_stays() -> None:
 
 
 def test_the_challenge_plays_without_seeds() -> None:
-    envs = nethack.make("challenge", 1, {})
+    envs = make("nethack:challenge")
     assert envs.single_action_space.n == 121  # type: ignore[attr-defined]
     play(envs, 5)
 
 
 def test_keys_and_character() -> None:
-    envs = nethack.make("score", 1, {"keys": "chars,tty_cursor", "character": "val-dwa-law-fem"})
+    envs = make("nethack:score", keys="chars,tty_cursor", character="val-dwa-law-fem")
     shown, _ = envs.reset(seed=0)
     assert set(shown) == {"chars", "tty_cursor"}
 
 
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="did you mean score"):
-        nethack.make("scor", 1, {})
+        make("nethack:scor")
     with pytest.raises(DiscorlError, match="shows no 'glyph'"):
-        nethack.make("score", 1, {"keys": "glyph"})
+        make("nethack:score", keys="glyph")

@@ -6,12 +6,12 @@ from gymnasium.vector import AutoresetMode
 
 from discorl.envs.suites import procgen
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import check, needs, play
+from tests.envs.suites.streams import check, make, needs, play
 
 pytestmark = needs("envpool")
 
 
-@pytest.mark.parametrize("game", procgen.names())
+@pytest.mark.parametrize("game", procgen.GAMES)
 def test_games(game: str) -> None:
     stream = check(f"procgen:{game}", num_steps=20, threads=1)
     assert stream.observations[0].shape == (2, 3, 64, 64)
@@ -19,7 +19,7 @@ def test_games(game: str) -> None:
 
 
 def levels(**options: object) -> set[int]:
-    envs = procgen.make("coinrun", 64, {"threads": 1, **options})
+    envs = make("procgen:coinrun", 64, threads=1, **options)
     seen = {int(n) for seed in (0, 1) for n in envs.reset(seed=seed)[1]["level_seed"]}
     envs.close()
     return seen
@@ -37,7 +37,7 @@ def test_other_levels() -> None:
 
 
 def test_it_resets_in_the_next_step() -> None:
-    envs = procgen.make("leaper", 4, {"threads": 1})
+    envs = make("procgen:leaper", 4, threads=1)
     assert envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
     stream = play(envs, 300)
     ended = np.array(stream.terminated) | np.array(stream.truncated)
@@ -48,7 +48,7 @@ def test_it_resets_in_the_next_step() -> None:
 
 
 def test_stack_and_difficulty() -> None:
-    envs = procgen.make("maze", 1, {"stack": 4, "difficulty": "easy", "threads": 1})
+    envs = make("procgen:maze", stack=4, difficulty="easy", threads=1)
     stream = play(envs, 2)
     assert stream.observations[0].shape == (1, 12, 64, 64)
     assert np.array_equal(stream.observations[2][:, 6:9], stream.observations[1][:, 9:])
@@ -56,9 +56,9 @@ def test_stack_and_difficulty() -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="did you mean coinrun"):
-        procgen.make("coinrn", 1, {})
+        make("procgen:coinrn")
     with pytest.raises(DiscorlError, match="easy or hard"):
-        procgen.make("coinrun", 1, {"difficulty": "medium"})
+        make("procgen:coinrun", difficulty="medium")
 
 
 def test_the_system_lacks_qt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,4 +69,4 @@ def test_the_system_lacks_qt(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(envpool, "make", fail)
     with pytest.raises(DiscorlError, match=r"apt-get install libqt5gui5.*libQt5Gui\.so\.5"):
-        procgen.make("coinrun", 1, {})
+        make("procgen:coinrun")

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
 from discorl.envs.suites import sokoban
-from discorl.envs.suites.sokoban_levels import generate, parse_levels, read_levels, write_level
+from discorl.envs.suites.sokoban_levels import parse_levels, read_levels
 from discorl.errors import DiscorlError
-from tests.envs.suites.streams import check, play
+from tests.envs.suites.sokoban_generator import generate, write_level
+from tests.envs.suites.streams import check, make, play
 
 UP, DOWN, LEFT, RIGHT = range(4)
 LEVEL = """\
@@ -22,10 +24,10 @@ LEVEL = """\
 """
 
 
-def on(tmp_path: Path, text: str, **options: object) -> VectorEnv:
+def on(tmp_path: Path, text: str, **options: Any) -> VectorEnv:
     path = tmp_path / "levels.txt"
     path.write_text(text)
-    return sokoban.make(str(path), 1, options)
+    return make(f"sokoban:{path}", **options)
 
 
 def test_sokoban() -> None:
@@ -137,16 +139,16 @@ def test_bad_levels(tmp_path: Path, text: str, said: str) -> None:
 
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="there is no file or folder"):
-        sokoban.make(str(tmp_path / "none"), 1, {})
+        make(f"sokoban:{tmp_path / 'none'}")
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_bytes(b"\xff\xfe#\x00")
     with pytest.raises(DiscorlError, match=r"levels\.txt is no text in UTF-8"):
-        sokoban.make(str(tmp_path), 1, {})
+        make(f"sokoban:{tmp_path}")
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").mkdir()
     with pytest.raises(DiscorlError, match=r"levels\.txt cannot be read: "):
-        sokoban.make(str(tmp_path), 1, {})
+        make(f"sokoban:{tmp_path}")

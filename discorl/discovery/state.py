@@ -1,0 +1,93 @@
+"""All that changes as a rule is discovered, and its way into a checkpoint and back.
+
+Groups are kept by number, so that any number of processes can resume a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from discorl.discovery.stats import PopulationStats
+from discorl.errors import DiscorlError
+from discorl.meta.meta_step import Discovery
+from discorl.runs import distributed
+from discorl.runs.checkpoint import restore
+
+
+@dataclass
+class DiscoverState:
+    """Everything that changes, in one process."""
+
+    discovery: Discovery
+    per_agent: bool
+    """Whether each group has an Adam of its own, as against one for all."""
+    generators: list[torch.Generator]
+    """Of each group, so that a population does the same however it is spread over processes."""
+    stats: PopulationStats
+    step: int = 0
+    """Meta-steps done."""
+    seconds: float = 0.0
+    """Time that they took."""
+
+
+def snapshot(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any] | None:
+    """The tree for a checkpoint, gathered in the first process; None in the others.
+
+    ``owned`` are the numbers of this process's groups.
+    """
+    parts = distributed.gather(_tree(state, owned))
+    if parts is None:
+        return None
+    groups = {name: group for part in parts for name, group in part["groups"].items()}
+    stats = PopulationStats.merged([part["stats"] for part in parts])
+    return parts[0] | {"groups": groups, "stats": stats}
+
+
+def _tree(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any]:
+    """What a checkpoint keeps of this process."""
+    discovery, per_agent = state.discovery, state.per_agent
+    return {
+        "seconds": state.seconds,
+        "rule": discovery.rule_params,
+        "adam": None if per_agent else discovery.adam[0],
+        "groups": {
+            str(index): {
+                "state": discovery.groups[i],
+                "adam": discovery.adam[i] if per_agent else None,
+                "generator": state.generators[i],
+            }
+            for i, index in enumerate(owned)
+        },
+        "stats": state.stats.state(),
+    }
+
+
+def restore_state(
+    state: DiscoverState, content: Any, owned: Sequence[Sequence[int]], rank: int
+) -> None:
+    """Set a new run's state to a checkpoint's, which only the first process needs to have.
+
+    ``owned`` has the numbers of each process's groups.
+    """
+    shares = [_share(content, of_one) for of_one in owned] if rank == 0 else None
+    found = restore(_tree(state, owned[rank]), distributed.scatter(shares))
+    groups = found["groups"].values()
+    adam = [group["adam"] for group in groups] if state.per_agent else [found["adam"]]
+    states = tuple(group["state"] for group in groups)
+    state.discovery = Discovery(found["rule"], states, tuple(adam))
+    state.generators = [group["generator"] for group in groups]
+    state.stats.load(found["stats"], is_first=rank == 0)
+    state.seconds = found["seconds"]
+
+
+def _share(content: Any, owned: Sequence[int]) -> dict[str, Any]:
+    """What of a checkpoint a process needs."""
+    try:
+        groups = {str(i): content["groups"][str(i)] for i in owned}
+    except (KeyError, TypeError) as e:
+        raise DiscorlError(f"the checkpoint is not one of this discovery ({e!r:.60})") from None
+    return {"seconds": 0.0} | content | {"groups": groups}  # early versions kept no seconds

@@ -1,0 +1,110 @@
+"""What a run shows and leaves on disk as it goes: config.json, metrics, checkpoints, progress."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from discorl.runs.checkpoint import CheckpointFolder
+from discorl.runs.files import write_json
+from discorl.runs.metrics import Log, MetricsFile, Row, is_due, log_names, open_log, rewind
+from discorl.runs.program import Program
+from discorl.runs.progress import RunProgress
+
+
+class Outputs:
+    """The records of a run, which only the first process writes.
+
+    ``log`` and ``save_checkpoint`` must be called in all processes at the same steps.
+    """
+
+    def __init__(
+        self, program: Program, folder: Path, settings: dict[str, Any], console: Console
+    ) -> None:
+        self.folder = folder
+        self.rows: list[Row] = []
+        self._program = program
+        self._metrics: MetricsFile | None = None
+        self._logs: list[Log] = []
+        config, state = program.config, program.state
+        self._checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
+        with ExitStack() as opened:
+            if program.ranks.is_first:
+                # First what may fail: a run that cannot start changes nothing.
+                for name in log_names(config.log):
+                    self._logs.append(open_log(name, folder, settings, state.step))
+                    opened.callback(self._logs[-1].close)
+                write_json(folder / "config.json", settings)
+                path = folder / "metrics.jsonl"
+                self.rows = rewind(path, state.step, program.row_every, config.steps)
+                self._metrics = MetricsFile(path)
+                opened.callback(self._metrics.close)
+            self._opened = opened.pop_all()
+        style = config.progress if program.ranks.is_first else "none"
+        self._progress = RunProgress(config.steps, style, program.success_name, console, state.step)
+        now = time.monotonic()
+        self._start = now - state.seconds
+        self._last_row = (state.step, now)
+        self._saved_at = now
+
+    def __enter__(self) -> Outputs:
+        self._opened.enter_context(self._progress)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    def row_is_due(self) -> bool:
+        """Whether the step is one that is logged."""
+        return is_due(self._program.state.step, self._program.row_every)
+
+    def lacks_last_row(self) -> bool:
+        """Whether the last step is done but not logged; the first process knows."""
+        step = self._program.state.step
+        is_logged = bool(self.rows) and self.rows[-1]["step"] == step
+        return self._metrics is not None and step == self._program.config.steps and not is_logged
+
+    def log(self) -> None:
+        """A row of metrics, to everywhere."""
+        values = self._program.row()
+        state, now = self._program.state, self.tick()
+        last_step, last_time = self._last_row
+        self._last_row = (state.step, now)
+        rate = (state.step - last_step) / max(now - last_time, 1e-9)
+        row = {"step": state.step, "seconds": round(state.seconds, 3)}
+        row["steps_per_second"] = round(rate, 3)
+        if "env_steps" in values:
+            row["env_steps_per_second"] = round(rate * values["env_steps"] / state.step, 1)
+        row |= values
+        if self._metrics is None:
+            return
+        self.rows.append(row)
+        for log in (self._metrics, *self._logs):
+            log.write(row)
+        self._progress.update(state.step, row)
+
+    def tick(self) -> float:
+        """Note how long the run has taken; returns the time."""
+        now = time.monotonic()
+        self._program.state.seconds = now - self._start
+        return now
+
+    def checkpoint_is_due(self) -> bool:
+        """By steps or by the clock, each process's own: one that says so is enough."""
+        passed = time.monotonic() - self._saved_at
+        return self._program.config.checkpoint.are_due(self._program.state.step, passed)
+
+    def save_checkpoint(self) -> Path | None:
+        """Write a checkpoint, unless the configuration wants none."""
+        if not self._program.config.checkpoint.are_wanted:
+            return None
+        content, step = self._program.snapshot(), self._program.state.step
+        if self._metrics is not None:
+            self._metrics.sync()  # the rows before the state that follows them
+            self._checkpoints.save(step, content)
+        self._saved_at = time.monotonic()
+        return self._checkpoints.path(step)

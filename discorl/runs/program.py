@@ -1,0 +1,107 @@
+"""What a long job is to the shell that runs it: a program of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from discorl.errors import DiscorlError
+from discorl.runs.checkpoint import CheckpointConfig
+from discorl.runs.distributed import Ranks
+from discorl.runs.metrics import Row
+
+
+class Diverged(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """Learning went wrong. The program's state is back to before it did, and is worth keeping."""
+
+
+class RunConfig(Protocol):
+    """The settings that every kind of run has."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def out(self) -> Path | None: ...
+    @property
+    def log(self) -> str: ...
+    @property
+    def progress(self) -> str: ...
+    @property
+    def checkpoint(self) -> CheckpointConfig: ...
+
+
+class RunState(Protocol):
+    """What changes in a run; the program knows more of it."""
+
+    step: int
+    """Steps done: the program counts them."""
+    seconds: float
+    """Time that they took: the shell keeps it."""
+
+
+class Program(Protocol):
+    """A job in steps, of which every process has one. Its methods are called in all of them."""
+
+    kind: str
+    """The command that starts it."""
+    unit: str
+    """What it calls a step."""
+    result: str
+    """The file that it is all for."""
+    name: str
+    """Of the run's folder, where the user gave none."""
+    success_name: str
+    """What the metric ``success`` is called on the terminal."""
+    row_every: Sequence[int]
+    """Steps between two rows of metrics; several intervals may go on side by side."""
+    ranks: Ranks
+
+    @property
+    def config(self) -> RunConfig: ...
+    @property
+    def state(self) -> RunState: ...
+
+    def settings(self) -> dict[str, Any]:
+        """The configuration for config.json, with everything filled in."""
+        ...
+
+    def begin(self, before: dict[str, Any] | None) -> str:
+        """Build all that the steps need and the first state; say what is about to run.
+
+        ``before`` is the config.json of a run to resume: raise if it is not this one.
+        """
+        ...
+
+    def step(self, folder: Path) -> None:
+        """Go one step further. Files on the way go into ``folder``."""
+        ...
+
+    def row(self) -> Row:
+        """The metrics since the last row, averaged over the processes."""
+        ...
+
+    def snapshot(self) -> Any:
+        """The tree for a checkpoint, in the first process; None in the others."""
+        ...
+
+    def restore(self, content: Any) -> str:
+        """Take the state from a checkpoint, which only the first process has.
+
+        Returns what the user should know about it, or nothing.
+        """
+        ...
+
+    def finish(self, folder: Path, rows: list[Row]) -> str:
+        """Write the result, and say where it is. Other processes may be gone."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished or interrupted run."""
+
+    folder: Path
+    metrics: list[Row]
+    interrupted: bool

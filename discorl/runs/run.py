@@ -1,0 +1,153 @@
+"""Running a program: its folder, its processes, its checkpoints, and its end, whatever that is."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from discorl import __version__
+from discorl.errors import DiscorlError, EnvFailure
+from discorl.runs import distributed
+from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
+from discorl.runs.config_file import VERSION, check_kind, from_json, read_config_file
+from discorl.runs.curves import text_curve
+from discorl.runs.files import held, started_folder
+from discorl.runs.interrupt import StopRequest
+from discorl.runs.malloc import keep_freed_memory
+from discorl.runs.outputs import Outputs
+from discorl.runs.program import Diverged, Program, RunResult
+
+
+def run(program: Program, console: Console | None = None, resume: bool = False) -> RunResult:
+    """Run a program to its last step, in a new folder or, to resume a run, in ``config.out``.
+
+    Ctrl-C ends it early, and so does an environment that fails; what there is then is kept.
+    Processes that torchrun has restarted resume the run that they had begun.
+    """
+    config, ranks = program.config, program.ranks
+    keep_freed_memory()
+    is_quiet = config.progress == "none" or not ranks.is_first
+    console = Console(quiet=True) if is_quiet else console or Console()
+    out = None if config.out is None else Path(config.out)
+    with ExitStack() as stack:
+        if resume or (ranks.restarts and distributed.was_begun(out, ranks)):
+            assert out is not None
+            outputs = _resume(program, out, console, stack)
+        else:
+            outputs = _begin(program, out, console, stack)
+        return _run(program, outputs, console)
+
+
+def _begin(program: Program, out: Path | None, console: Console, stack: ExitStack) -> Outputs:
+    """Begin in a folder of its own, which ``stack`` holds."""
+    is_first, headline = program.ranks.is_first, program.begin(None)
+    distributed.any_of(False)  # wait: where a process could not begin, none goes on
+    with started_folder(out, program.name) if is_first else nullcontext() as made:
+        folder = Path(distributed.broadcast(str(made)))
+        stack.enter_context(held(folder) if is_first else nullcontext())
+        outputs = Outputs(program, folder, _settings(program, folder, {}), console)
+    console.print(f"{headline}, into {folder}", highlight=False)
+    return outputs
+
+
+def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) -> Outputs:
+    """Take up the run in ``folder``, which ``stack`` holds, from its last checkpoint if any."""
+    config, is_first = program.config, program.ranks.is_first
+    stack.enter_context(held(folder) if is_first else nullcontext())
+    before = distributed.broadcast(_read_before(program, folder) if is_first else None)
+    program.begin(before)
+    checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
+    found = checkpoints.latest() if is_first else None
+    step = distributed.broadcast(found.step if found else None)
+    if step is not None:
+        program.state.step = step
+        if note := program.restore(found.content if found else None):
+            console.print(note, highlight=False)
+        if step > config.steps:
+            raise DiscorlError(
+                f"{folder} is at {program.unit} {step} already; give --steps of at least that"
+            )
+    outputs = Outputs(program, folder, _settings(program, folder, before), console)
+    done = f"{program.unit} {program.state.step}"
+    console.print(f"Resuming {folder} after {done}", highlight=False)
+    return outputs
+
+
+def _read_before(program: Program, folder: Path) -> dict[str, Any]:
+    """The config.json of a run to resume. Raises where that is impossible, warns if not exact."""
+    before = read_config_file(folder)
+    check_kind(folder, before, program.kind)
+    asked = from_json(CheckpointConfig, before.get("checkpoint", {}))
+    if not asked.are_wanted and not (folder / "checkpoints").exists():
+        raise DiscorlError(f"{folder} was run without checkpoints: start it over")
+    if (version := before.get("torch", torch.__version__)) != torch.__version__:
+        warnings.warn(
+            f"the run began with torch {version}, this is {torch.__version__}: "
+            "the last bits may differ",
+            stacklevel=2,
+        )
+    return before
+
+
+def _settings(program: Program, folder: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """The whole of config.json; of a run that is resumed, with the versions that it began with."""
+    began_with = {"discorl": __version__, "torch": torch.__version__}
+    began_with |= {k: before[k] for k in began_with if k in before}
+    about = {"kind": program.kind, "version": VERSION, "num_processes": program.ranks.size}
+    return before | about | began_with | program.settings() | {"out": str(folder)}
+
+
+def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
+    """All steps; then the result, however they ended."""
+    folder, failure = outputs.folder, None
+    kept = [folder / program.result]
+    with outputs, StopRequest(patient=program.ranks.size > 1) as stop:
+        try:
+            _step_to_the_end(program, outputs, stop)
+        except KeyboardInterrupt:
+            stop.reason = stop.reason or "Ctrl-C"
+        except (Diverged, EnvFailure) as e:
+            failure = e
+            # All processes see the same losses; an environment is one process's own.
+            if isinstance(e, Diverged) or program.ranks.size == 1:
+                kept = [*filter(None, [outputs.save_checkpoint()]), *kept]
+    where = program.finish(folder, outputs.rows)
+    if curve := text_curve(outputs.rows):
+        console.print(curve, highlight=False)
+    if failure:
+        there = " and ".join(map(str, kept))
+        raise type(failure)(f"{failure} (what was learnt before is in {there})") from failure
+    interrupted = program.state.step < program.config.steps
+    if interrupted:
+        reason = stop.reason or "another process"
+        console.print(f"Stopped by {reason}; what there is stays in {folder}", highlight=False)
+        if (folder / "checkpoints").exists():
+            command = f"discorl {program.kind} --resume {folder}"
+            console.print(f"Resume with: {command}", highlight=False)
+    else:
+        console.print(f"Done. {where}", highlight=False)
+    return RunResult(folder, outputs.rows, interrupted)
+
+
+def _step_to_the_end(program: Program, outputs: Outputs, stop: StopRequest) -> None:
+    """The loop. No checkpoint knows of a last row out of turn: more steps may follow it."""
+    state, steps = program.state, program.config.steps
+    while state.step < steps:
+        program.step(outputs.folder)
+        outputs.tick()
+        if outputs.row_is_due():
+            outputs.log()
+        is_last, is_due = distributed.any_of(
+            state.step == steps or stop.requested, outputs.checkpoint_is_due()
+        )
+        if is_last or is_due:
+            outputs.save_checkpoint()
+        if is_last:
+            break
+    if any(distributed.any_of(outputs.lacks_last_row())):
+        outputs.log()

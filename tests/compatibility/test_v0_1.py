@@ -1,0 +1,86 @@
+"""What discorl 0.1.0 wrote is read by this version, which goes on from it as 0.1.0 did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compatibility.record import assert_recorded
+from tests.compatibility.v0_1 import make
+from tests.compatibility.v0_1.agent import KINDS
+
+FOLDER = Path(make.__file__).parent
+LEFT_OUT = shutil.ignore_patterns("*.py", "__pycache__", "expected.json")
+EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def _copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of that version in the working directory, where they can be written to."""
+    shutil.copytree(FOLDER, tmp_path / "v0_1", ignore=LEFT_OUT)
+    monkeypatch.chdir(tmp_path / "v0_1")
+
+
+def check(found: Any, *path: str) -> None:
+    expected = EXPECTED
+    for part in path:
+        expected = expected[part]
+    assert_recorded(found, expected, EXPECTED["machine"])
+
+
+TRAINED = [
+    pytest.param(name, marks=pytest.mark.atari if name == "pong" else ()) for name in make.TRAIN
+]
+
+
+def need(name: str) -> None:
+    if name == "pong":
+        pytest.importorskip("ale_py")
+
+
+def kept_lines(name: str) -> list[str]:
+    """The metrics up to the checkpoint, which no one writes again."""
+    (checkpoint,) = Path(name, "checkpoints").iterdir()
+    step = int(checkpoint.stem.split("-")[1])
+    lines = Path(name, "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if json.loads(line)["step"] <= step]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_goes_on(name: str) -> None:
+    need(name)
+    before = kept_lines(name)
+    check(make.resumed("train", name, make.MORE), "resume", name)
+    # With the seconds of that time: a run that began anew would have the same numbers else.
+    assert before and Path(name, "metrics.jsonl").read_text().splitlines()[: len(before)] == before
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_agents_play_the_same_episodes(name: str) -> None:
+    need(name)
+    check(make.evaluated(name), "evaluate", name)
+
+
+@pytest.mark.parametrize("name", make.DISCOVER)
+def test_discovery_goes_on(name: str) -> None:
+    before = kept_lines(name)
+    check(make.resumed("discover", name, make.MORE_META), "resume", name)
+    assert before and Path(name, "metrics.jsonl").read_text().splitlines()[: len(before)] == before
+
+
+def test_runs_are_compared() -> None:
+    check(make.compared(), "compare")
+
+
+@pytest.mark.parametrize("path", make.RULES)
+def test_rules_are_read(path: str) -> None:
+    check(make.rule_record(path), "rule", path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trainers_go_on(kind: str) -> None:
+    check(make.trained_on(kind), "trainer", kind)
