@@ -32,19 +32,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call
 
 from benchmarks.machine import commit, machine_facts
+from discorl.agents.acting import act, begin
 from discorl.agents.agent import Agent
+from discorl.agents.network import Network, with_params
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.envs import suites
 from discorl.envs.registry import make_env
 from discorl.rules import ActorCritic
 from discorl.training.build import make_agent
 from discorl.training.config import TrainConfig
 from discorl.training.presets import for_task
-from discorl.types import Params
+from discorl.types import Params, TimeStep
 
 GOAL = 0.8
 JOBS = ("bare", "network", "acting", "kept")
@@ -68,22 +68,17 @@ def bare(task: str, num_envs: int, num_steps: int) -> Callable[[], None]:
 
 def network(agent: Agent, params: Params, shown: Any, num_steps: int) -> Callable[[], None]:
     """The policy alone, as often as a rollout asks for it."""
-    net: Any = agent.net
-    num_envs = len(shown)
-    memory = agent.zero_state(num_envs)
-    resets = torch.zeros(num_envs, dtype=torch.bool)
+    ones = torch.ones(len(shown))
+    now = TimeStep(shown, ones, ones)
 
-    def act(bound: Any) -> None:
-        state = memory
+    def steps(net: Network) -> None:
+        memory = net.initial_memory(len(shown))
         for _ in range(num_steps):
-            if state is None:
-                bound.policy(shown)
-            else:
-                _, state = bound.act(shown, resets, state)
+            _, memory = net.step(now, memory)
 
     def run() -> None:
         with torch.inference_mode():
-            functional_call(net, params, (act,), {"method": "bind"})
+            with_params(agent.net, params, steps)
 
     return run
 
@@ -93,16 +88,11 @@ def acting(
 ) -> Callable[[], None]:
     """Rollouts, one after the other."""
     env = make_env(task, num_envs)
-    generator = torch.Generator().manual_seed(0)
-    state, now = env.reset(generator)
-    memory = agent.zero_state(num_envs)
+    at = begin(agent.net, env, torch.Generator().manual_seed(0))
 
     def run() -> None:
-        nonlocal state, now, memory
-        rollout, state, now, memory = collect_rollout(
-            agent.net, params, env, state, now, num_steps, generator,
-            bootstrap=agent.rule, core_state=memory,
-        )  # fmt: skip
+        nonlocal at
+        rollout, at = act(agent.net, params, env, at, num_steps, bootstrap=agent.rule)
         if replay is not None:
             replay.add(rollout)
 

@@ -31,8 +31,9 @@ from benchmarks.machine import commit, machine_facts
 from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.config import DiscoverConfig, GroupConfig, RuleConfig
 from discorl.discovery.presets import PRESETS, discovery_preset
-from discorl.meta.group import init_group, live_window
-from discorl.meta.unroll import MemoryMode
+from discorl.meta.meta_step import live_window
+from discorl.meta.population import init_group
+from discorl.meta.window import MemoryMode
 from discorl.training.config import NetConfig
 
 matplotlib.use("agg")

@@ -28,9 +28,10 @@ import numpy as np
 import torch
 
 from discorl.comparison.statistics import aggregate, probability_of_improvement
+from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.store import embedded_rules
 from discorl.training import presets
-from discorl.training.config import ActorCriticConfig, TrainConfig
+from discorl.training.config import TrainConfig
 from discorl.training.train import train
 
 TASKS = (
@@ -78,7 +79,7 @@ def of_actor_critic(task: str, way: str, rate: float, cost: float) -> TrainConfi
         config,
         **WAYS[way],
         optimiser=replace(config.optimiser, learning_rate=rate),
-        actor_critic=ActorCriticConfig(entropy_cost=cost, num_bins=81, max_abs_value=20.0),
+        actor_critic=ActorCriticSettings(entropy_cost=cost, num_bins=81, max_abs_value=20.0),
     )
 
 

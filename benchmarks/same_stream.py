@@ -25,8 +25,8 @@ from benchmarks.catch_curves import RESULTS, SHOWN, Curve, curves_of, step_to
 from benchmarks.peers.pipe import Arrays, receive, send
 from benchmarks.venvs import ROOT
 from benchmarks.workers import jax_python, use_rule
-from discorl.agents.rollout import collect_rollout
 from discorl.atomic import write_atomically
+from discorl.own_agent import collect_rollout
 from discorl.runs import distributed
 from discorl.training import presets
 from discorl.training.train import Training

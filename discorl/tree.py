@@ -18,11 +18,17 @@ for _cls in (
     types.Rollout,
     types.AgentOutput,
     types.Predictions,
+    types.ValuePredictions,
+    types.DiscoPredictions,
     types.Reading,
     types.Unroll,
+    types.ReadUnroll,
     types.Moments,
     types.Values,
+    types.StateValues,
+    types.ActionValues,
     types.Targets,
+    types.DiscoTargets,
     types.RuleState,
     types.AgentState,
     types.UpdateInfo,
@@ -64,6 +70,19 @@ def detach(tree: Tree) -> Tree:
 def to(tree: Tree, device: torch.device | str) -> Tree:
     """Move every tensor to ``device``."""
     return map(lambda x: x.to(device), tree)
+
+
+def where(mask: Tensor, new: Tree, otherwise: Tree | None = None) -> Tree:
+    """``new`` where the mask holds, elsewhere ``otherwise`` or 0, even in place of NaN.
+
+    ``mask`` has the leading dimensions of every tensor, such as [P] of [P, ...].
+    """
+
+    def one(x: Tensor, y: Tensor | None = None) -> Tensor:
+        wide = mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim()))
+        return torch.where(wide, x, torch.zeros_like(x) if y is None else y)
+
+    return map(one, new) if otherwise is None else map(one, new, otherwise)
 
 
 def lerp(old: Tree, new: Tree, weight: float) -> Tree:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ Observation: TypeAlias = Any
 """A tensor, or a ``dict[str, Tensor]`` where an environment shows a Dict or a Tuple.
 
 Not written as a union: whoever knows that there is one tensor would have to prove it each time."""
+
+Memory: TypeAlias = Any
+"""What a recurrent network remembers: a tree of tensors [B, ...]; None for one without memory."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,9 @@ class Rollout:
     behaviour_logits: Tensor  # [T, B, A]
     is_dead: Tensor | None = None  # [T, B] bool, whether the action at t is ignored; None if never
     raw_rewards: Tensor | None = None  # [T, B], as the environment gave them; None if unchanged
-    core_state: LSTMState | None = None  # [1, B, H] each, of a recurrent agent before step 0
+    memory: Memory = None  # of a recurrent agent before step 0, with a time axis: [1, B, ...] each
+
+    FORMER_NAMES: ClassVar = {"core_state": "memory"}  # in files of earlier versions
 
     @property
     def is_terminal(self) -> Tensor:
@@ -143,17 +148,32 @@ class AgentOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The part of the agent's output that the loss trains: per-action heads at the taken action.
+    """The part of the agent's output that the loss trains."""
+
+    logits: Tensor  # [T, B, A]
+
+
+@dataclass(frozen=True)
+class ValuePredictions(Predictions):
+    """With a value of each state."""
+
+    v: Tensor  # [T, B, K]
+
+
+@dataclass(frozen=True)
+class DiscoPredictions(Predictions):
+    """Those of a rule that reads its agents: per-action heads at the taken action.
 
     S = T-1: the last time step is there to bootstrap from, and nothing is learnt from it.
     """
 
-    logits: Tensor  # [T, B, A]
-    v: Tensor | None = None  # [T, B, K]
-    y: Tensor | None = None  # [S, B, Y]
-    z_a: Tensor | None = None  # [S, B, Y]
-    q_a: Tensor | None = None  # [S, B, K]
-    aux_pi_a: Tensor | None = None  # [S, B, A]
+    y: Tensor  # [S, B, Y]
+    z_a: Tensor  # [S, B, Y]
+    q_a: Tensor  # [S, B, K]
+    aux_pi_a: Tensor  # [S, B, A]
+
+
+P = TypeVar("P", bound=Predictions, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -186,11 +206,17 @@ class Reader(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Unroll:
+class Unroll(Generic[P]):
     """One pass of the agent's network over a rollout."""
 
-    predictions: Predictions
-    reading: Reading | None = None
+    predictions: P
+
+
+@dataclass(frozen=True)
+class ReadUnroll(Unroll[P]):
+    """One that the rule has read."""
+
+    reading: Reading
 
 
 @dataclass(frozen=True)
@@ -211,7 +237,7 @@ class LSTMState(NamedTuple):
 
 @dataclass(frozen=True)
 class Values:
-    """Value estimates along a rollout; those of actions are None where the agent has no q."""
+    """Value estimates along a rollout."""
 
     value: Tensor  # [T, B], V of the online network
     target_value: Tensor  # [T, B], V' that bootstraps
@@ -220,29 +246,47 @@ class Values:
     normalized_advantage: Tensor  # [T-1, B]
     value_target: Tensor  # [T-1, B]
     td: Tensor  # [T-1, B], value_target - value
-    normalized_td: Tensor | None = None  # [T-1, B]
-    q_value: Tensor | None = None  # [T, B, A]
-    target_q_value: Tensor | None = None  # [T, B, A]
-    q_target: Tensor | None = None  # [T-1, B]
-    q_td: Tensor | None = None  # [T-1, B], q_target - q of the taken action
-    normalized_q_td: Tensor | None = None  # [T-1, B]
-    qv_advantage: Tensor | None = None  # [T, B, A], q' - V'
-    normalized_qv_advantage: Tensor | None = None  # [T, B, A]
 
 
 @dataclass(frozen=True)
-class Targets:
-    """What a rule wants the agent's predictions to become.
+class StateValues(Values):
+    """Estimated from values of states."""
 
-    ``pi``, ``y`` and ``z`` are logits; the loss is the divergence of the prediction from them.
-    """
+    normalized_td: Tensor  # [T-1, B]
 
-    values: Values
-    pi: Tensor | None = None  # [T-1, B, A], pi-hat
-    y: Tensor | None = None  # [T-1, B, Y], y-hat
-    z: Tensor | None = None  # [T-1, B, Y], z-hat for the taken action
-    lifetime_input: Tensor | None = None  # [T-1, B, 1], what the lifetime LSTM is told of them
-    target_logits: Tensor | None = None  # [T, B, A], the target network's policy
+
+@dataclass(frozen=True)
+class ActionValues(Values):
+    """Estimated from values of actions."""
+
+    q_value: Tensor  # [T, B, A]
+    target_q_value: Tensor  # [T, B, A]
+    q_target: Tensor  # [T-1, B]
+    q_td: Tensor  # [T-1, B], q_target - q of the taken action
+    normalized_q_td: Tensor  # [T-1, B]
+    qv_advantage: Tensor  # [T, B, A], q' - V'
+    normalized_qv_advantage: Tensor  # [T, B, A]
+
+
+V = TypeVar("V", bound=Values, covariant=True)
+
+
+@dataclass(frozen=True)
+class Targets(Generic[V]):
+    """What a rule wants the agent's predictions to become: for hand-written ones, better values."""
+
+    values: V
+
+
+@dataclass(frozen=True)
+class DiscoTargets(Targets[ActionValues]):
+    """Targets as logits; the loss is the divergence of the predictions from them."""
+
+    pi: Tensor  # [T-1, B, A], pi-hat
+    y: Tensor  # [T-1, B, Y], y-hat
+    z: Tensor  # [T-1, B, Y], z-hat for the taken action
+    lifetime_input: Tensor  # [T-1, B, 1], what the lifetime LSTM is told of them
+    target_logits: Tensor  # [T, B, A], the target network's policy
 
 
 @dataclass(frozen=True)
@@ -273,5 +317,5 @@ class UpdateInfo:
     gradient: Params  # of the loss, what the optimiser was given
     gradient_norm: Tensor
     update_norm: Tensor
-    predictions: Predictions
-    targets: Targets
+    predictions: Any  # of the kinds that the rule has: whoever knows the rule knows them
+    targets: Any

@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 import discorl
 from discorl.training.evaluate import print_evaluation
-from discorl.training.trained_agent import Policy
 
 
 def main() -> None:
@@ -32,18 +30,15 @@ def main() -> None:
         result = discorl.evaluate(agent, args.episodes, seeds=(0, 1), greedy=greedy)
         print_evaluation(result, Console())
 
-    # Acting step by step: the policy carries a recurrent agent's memory from one to the next.
-    rng = torch.Generator().manual_seed(0)
+    # Acting step by step: ``at`` holds all that the next step needs, memory included.
     env = agent.make_env(num_envs=1)
-    policy = Policy(agent, greedy=True, generator=rng)
-    state, timestep = env.reset(rng)
+    at = agent.begin(env, seed=0)
     actions, reward = [], 0.0
     while True:
-        action = policy(timestep)
+        action, at = agent.step(env, at, greedy=True)
         actions.append(int(action))
-        state, timestep = env.step(state, action, rng)
-        reward += float(timestep.reward)
-        if bool(timestep.ended):
+        reward += float(at.timestep.reward)
+        if bool(at.timestep.ended):
             break
     print(f"one episode: actions {actions}, return {reward:.2f}")
 

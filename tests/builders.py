@@ -61,7 +61,7 @@ def small_disco(sizes: MetaNetSizes = SMALL_SIZES) -> DiscoRule:
 
 RULES: dict[str, Callable[[], UpdateRule]] = {
     "disco": small_disco,
-    "actor-critic": lambda: ActorCritic(value_head=SMALL_VALUE),
+    "actor-critic": lambda: ActorCritic(num_bins=11, max_abs_value=5.0),
     "policy-gradient": PolicyGradient,
 }
 
@@ -71,7 +71,6 @@ def small_agent(
     num_actions: int = 3,
     observation_shape: tuple[int, ...] = (4,),
     optimiser: Transform | None = None,
-    mask_episode_starts: bool = True,
     torso: tuple[int, ...] = (7, 6),
     lstm_size: int = 5,
     head_hidden: tuple[int, ...] = (6,),
@@ -79,7 +78,7 @@ def small_agent(
     net = mlp_agent_net(
         EnvSpec(observation_shape, num_actions), rule, torso, lstm_size, head_hidden
     )
-    return Agent(net, rule, optimiser or adam_clip(1e-2), mask_episode_starts)
+    return Agent(net, rule, optimiser or adam_clip(1e-2))
 
 
 def random_rollout(

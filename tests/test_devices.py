@@ -12,16 +12,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from discorl import tree
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
 from discorl.discovery.build import make_group, starting_rule
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import gymnasium_env
 from discorl.envs.registry import make_env, make_tensor_env
-from discorl.meta.group import init_group
 from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
+from discorl.meta.population import init_group
 from discorl.meta.trial import run_trial
-from discorl.own_agent import DiscoTrainer
+from discorl.own_agent import DiscoTrainer, collect_rollout
 from discorl.own_agent import collect_rollout as collect_own
 from discorl.own_agent.noise import noise_from
 from discorl.training.evaluate import rewards_of
@@ -68,7 +67,7 @@ def test_a_meta_step(window: str) -> None:
         generators = [rng(1), rng(2)]
         start = init_discovery(groups, params, optimiser, generators)
         after, info = meta_step(groups, start, optimiser, generators)
-        return after, info.results[0].meta.gradient
+        return after, info.results[0].gradient
 
     assert_same_with_another_default(step)
 

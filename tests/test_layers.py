@@ -12,6 +12,7 @@ import discorl
 PACKAGE = Path(discorl.__file__).parent
 LAYERS = [
     "errors",
+    "bounds",
     "atomic",
     "cache",
     "types",

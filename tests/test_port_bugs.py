@@ -13,7 +13,7 @@ from discorl.agents.update import loss_mask, masked_mean, update_agent
 from discorl.nets.linear import Linear, init_params
 from discorl.ops.returns import retrace
 from discorl.rules import DiscoRule
-from discorl.rules.disco import LossWeights
+from discorl.rules.disco import DiscoSettings
 from discorl.training import train as train_module
 from discorl.training.config import NetConfig, TrainConfig
 from discorl.types import AgentState, EnvSpec, Rollout
@@ -123,7 +123,7 @@ def test_wrong_mask_in_the_update() -> None:
         y = info.targets.y.clone()
         y[step] = torch.linspace(-3, 3, y.shape[-1])
         per_step, _ = rule.loss(info.predictions, replace(info.targets, y=y), rollout)
-        return masked_mean(per_step, loss_mask(rollout, agent.mask_episode_starts)).item()
+        return masked_mean(per_step, loss_mask(rollout, agent.rule.mask_episode_starts)).item()
 
     per_step, _ = rule.loss(info.predictions, info.targets, rollout)
     counted = per_step.squeeze(1)[[0, 1, 3]].mean().item()
@@ -134,7 +134,8 @@ def test_wrong_mask_in_the_update() -> None:
 
 def test_wrong_mask_of_the_auxiliary_policy() -> None:
     """After a terminal action there is no next policy to predict, so nothing to lose."""
-    rule = DiscoRule(SMALL_SIZES, SMALL_VALUE, weights=LossWeights(0, 0, 0, aux_pi=1.0, q=0))
+    settings = DiscoSettings(0, 0, 0, aux_pi_cost=1.0, q_cost=0)
+    rule = DiscoRule(SMALL_SIZES, SMALL_VALUE, settings=settings)
     agent = small_agent(rule)
     rollout = two_episodes()
     state = agent.init_state(rng())

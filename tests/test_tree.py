@@ -29,6 +29,17 @@ def test_lerp_takes_the_weight_of_the_new() -> None:
     torch.testing.assert_close(mixed["x"], torch.tensor(2.0))
 
 
+def test_where_chooses_along_the_first_dimensions_even_in_place_of_nan() -> None:
+    new = {"x": torch.tensor([[1.0, 2.0], [float("nan"), 4.0]]), "n": torch.tensor([5, 6])}
+    mask = torch.tensor([True, False])
+    kept = tree.where(mask, new)
+    assert kept["x"].tolist() == [[1, 2], [0, 0]] and kept["n"].tolist() == [5, 0]
+    other = {"x": -torch.ones(2, 2), "n": torch.tensor([7, 8])}
+    mixed = tree.where(mask, new, other)
+    assert mixed["x"].tolist() == [[1, 2], [-1, -1]] and mixed["n"].tolist() == [5, 8]
+    assert tree.where(torch.tensor(False), {"x": torch.tensor(3.0)})["x"].shape == ()
+
+
 def test_detach() -> None:
     x = torch.ones(1, requires_grad=True)
     moments = Moments(2 * x, x, x)

@@ -24,13 +24,13 @@ from benchmarks.worker import (
 from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.agents.compiled import CompiledRule, compile_agent
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
-from discorl.discovery.build import make_group, meta_optimiser, starting_rule
+from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.presets import notebook
 from discorl.envs.tasks.catch import Catch
 from discorl.meta.meta_step import init_discovery
 from discorl.meta.meta_step import meta_step as one_meta_step
+from discorl.own_agent import collect_rollout
 from discorl.rules.store import load_rule
 from discorl.runs.malloc import keep_freed_memory
 from discorl.training.config import NetConfig
@@ -118,7 +118,7 @@ def meta_step() -> Job:
     rule, params = starting_rule(config)
     groups = [make_group(config, g, rule, torch.device("cpu")) for g in config.groups]
     generators = [torch.Generator().manual_seed(i) for i, _ in enumerate(groups)]
-    optimiser = meta_optimiser(config)
+    optimiser = config.meta_optimiser
     discovery = init_discovery(groups, params, optimiser, generators)
 
     def step() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
 
 from discorl import optim, tree
-from discorl.agents.memory import is_recurrent
+from discorl.agents.network import Network, check_heads
 from discorl.errors import DiscorlError
-from discorl.nets.agent_net import AgentNet, check_heads
+from discorl.nets.agent_net import AgentNet
 from discorl.nets.build import embedding_size, make_torso
 from discorl.nets.linear import init_params
 from discorl.nets.lstm import LSTM
@@ -19,19 +20,16 @@ from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import native
 from discorl.rules.base import UpdateRule
-from discorl.types import AgentState, EnvSpec, LSTMState
+from discorl.types import AgentState, EnvSpec, Memory
 
 
 @dataclass(frozen=True)
 class Agent:
     """The fixed structure of an agent. What changes is its ``AgentState``."""
 
-    net: nn.Module
+    net: Network
     rule: UpdateRule
     optimiser: optim.Transform
-    mask_episode_starts: bool = True
-    """Leave the first step of each episode out of the loss, as the reference does. Switch it off
-    where episodes are a step or two long: the first action would never be learnt from."""
     burn_in: int = 0
     """First steps of a rollout that only warm up the state of a recurrent network, without loss."""
     native: bool = False
@@ -44,7 +42,7 @@ class Agent:
         check_heads(self.net, self.rule.heads(num_actions))
         if self.burn_in < 0:
             raise DiscorlError(f"burn_in must be 0 or more steps, not {self.burn_in}")
-        if self.burn_in and not is_recurrent(self.net):
+        if self.burn_in and self.net.initial_memory(1) is None:
             raise DiscorlError(
                 "burn_in warms up a memory, but the network has none: set burn_in to 0, or give "
                 "the network a core with --net.core-lstm"
@@ -54,14 +52,13 @@ class Agent:
         self, generator: torch.Generator, device: torch.device | str = "cpu"
     ) -> AgentState:
         """A newborn agent."""
-        params = {k: p.to(device) for k, p in init_params(self.net, generator).items()}
+        params = init_params(cast("nn.Module", self.net), generator)
+        params = tree.to(params, device)
         return AgentState(params, self.optimiser.init(params), self.rule.init_state(params))
 
-    def zero_state(self, num_envs: int, device: torch.device | str = "cpu") -> LSTMState | None:
+    def initial_memory(self, num_envs: int, device: torch.device | str = "cpu") -> Memory:
         """The memory with which a recurrent agent begins to act; None for others."""
-        if not is_recurrent(self.net):
-            return None
-        return tree.to(self.net.zero_state(num_envs), device)  # pyright: ignore[reportCallIssue]
+        return tree.to(self.net.initial_memory(num_envs), device)
 
 
 def adam_clip(
@@ -116,11 +113,5 @@ def mlp_agent_net(
     if spec.observations is not None:
         shapes = [x.shape for x in spec.observations.values()]
     num_inputs = sum(math.prod(shape) for shape in shapes)
-    return AgentNet(
-        MLPTorso(num_inputs, torso),
-        torso[-1],
-        spec.num_actions,
-        rule.heads(spec.num_actions),
-        lstm_size,
-        head_hidden,
-    )
+    sizes = NetConfig(torso, lstm_size, head_hidden)
+    return agent_net(spec, rule, sizes, MLPTorso(num_inputs, torso))

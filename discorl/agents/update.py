@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from discorl import tree
 from discorl.agents.agent import Agent
-from discorl.agents.memory import memory_args, warm_up, without_burn_in
+from discorl.agents.burn_in import warm_up, without_burn_in
+from discorl.agents.network import with_params
 from discorl.ops import native
 from discorl.ops.moments import MeanFn
 from discorl.ops.step_means import live_mean
@@ -109,23 +109,22 @@ def unroll_and_targets(
 
     def unroll_one(params: Params, rule_params: Params, rollout: Rollout) -> Unroll:
         rollout = warm_up(agent.net, params, rollout, agent.burn_in)
-        args = (rollout.observations, rollout.actions, agent.rule.reader(rule_params))
-        options = {"method": "unroll", "differentiable": differentiable}
-        return functional_call(agent.net, params, args, options | memory_args(agent.net, rollout))
+        reader = agent.rule.reader(rule_params)
+        return with_params(
+            agent.net,
+            params,
+            lambda net: net.unroll(rollout, reader, differentiable=differentiable),
+        )
 
     def targets_one(
         rule_params: Params, state: AgentState, unroll: Unroll, rollout: Rollout
     ) -> tuple[Targets, RuleState]:
-        target = None
-        if state.rule.target_params is not None:
-            own = warm_up(agent.net, state.rule.target_params, rollout, agent.burn_in)
-            args = (own.observations, agent.rule.reader(rule_params))
-            target = functional_call(
-                agent.net,
-                state.rule.target_params,
-                args,
-                {"method": "read_all", **memory_args(agent.net, own)},
-            )
+        target, target_params = None, state.rule.target_params
+        if target_params is not None:
+            reader = agent.rule.reader(rule_params)
+            assert reader is not None, "a rule with a target network reads it"
+            own = warm_up(agent.net, target_params, rollout, agent.burn_in)
+            target = with_params(agent.net, target_params, lambda net: net.read(own, reader))
         rollout = without_burn_in(rollout, agent.burn_in)
         return agent.rule.targets(
             rule_params, state.rule, state.params, unroll, target, rollout, across
@@ -164,7 +163,7 @@ def loss_and_output_grads(
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rollout = without_burn_in(rollout, agent.burn_in)
         per_step, parts = agent.rule.loss(predictions, targets, rollout)
-        mask = loss_mask(rollout, agent.mask_episode_starts)
+        mask = loss_mask(rollout, agent.rule.mask_episode_starts)
         loss = masked_mean(per_step, mask, across)
         means = {name: live_mean(x.detach(), rollout.is_dead) for name, x in parts.items()}
         return loss, means

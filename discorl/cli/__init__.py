@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
+
+import tyro
 
 from discorl import __version__
 from discorl.cli.discover import discover_command
-from discorl.cli.envs import envs_command
+from discorl.cli.envs import list_envs
 from discorl.cli.rules import rules_command
-from discorl.cli.runs import compare_command, evaluate_command
+from discorl.cli.runs import compare_runs, evaluate_run
 from discorl.cli.train import train_command
 from discorl.errors import DiscorlError
 
@@ -42,31 +43,24 @@ Examples:
   discorl train --resume runs/catch-1            go on where it stopped, to the last bit
   torchrun --nproc-per-node 2 -m discorl train   two processes share environments and batch
 """
+COMMANDS = {"train": train_command, "discover": discover_command, "rules": rules_command}
+"""Commands that parse their arguments themselves."""
+FUNCTIONS = {"compare": compare_runs, "evaluate": evaluate_run, "envs": list_envs}
+"""Commands whose options are the arguments of a function."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can mend are one line, without a traceback."""
     args = sys.argv[1:] if argv is None else argv
-    commands: dict[str, Callable[[list[str]], int]] = {
-        "train": train_command,
-        "discover": discover_command,
-        "compare": compare_command,
-        "evaluate": evaluate_command,
-        "envs": envs_command,
-        "rules": rules_command,
-    }
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if args else 2
     if args[0] in ("-V", "--version", "version"):
         print(f"discorl {__version__}")
         return 0
-    if args[0] not in commands:
-        print(f"error: no command is called '{args[0]}'; see 'discorl --help'", file=sys.stderr)
-        return 2
     warnings.formatwarning = _one_line
     try:
-        return commands[args[0]](args[1:])
+        return _run(args[0], args[1:])
     except DiscorlError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
@@ -76,6 +70,15 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
+
+def _run(command: str, args: list[str]) -> int:
+    if command in COMMANDS:
+        return COMMANDS[command](args)
+    if command not in FUNCTIONS:
+        raise DiscorlError(f"no command is called '{command}'; see 'discorl --help'")
+    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args)
+    return 0
 
 
 def _one_line(message: Warning | str, category: type[Warning], *where: Any) -> str:

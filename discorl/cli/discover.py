@@ -50,6 +50,8 @@ class ResumeDiscoveryArgs:
     """Minutes between two checkpoints, besides those by meta-steps; None for those alone."""
     keep_checkpoints: int
     """Checkpoints kept."""
+    threads: int | Literal["auto"]
+    """Threads that torch computes with; auto takes as many as pay."""
     log: str
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
     progress: Literal["auto", "bar", "lines", "none"]

@@ -6,29 +6,22 @@ import dataclasses
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from discorl.errors import DiscorlError
 
 
 def rules_command(args: list[str]) -> int:
     """One of the commands for rule files; returns the exit code."""
-    result = tyro.extras.subcommand_cli_from_dict(
-        {
-            "list": _list,
-            "show": _show,
-            "fetch": _fetch,
-            "verify": _verify,
-            "export": _export,
-        },
+    tyro.extras.subcommand_cli_from_dict(
+        {"list": _list, "show": _show, "fetch": _fetch, "verify": _verify, "export": _export},
         prog="discorl rules",
         description="Update rules: what is here, what is in them, and where they come from.",
         args=args,
     )
-    return result or 0
+    return 0
 
 
-def _list() -> int:
+def _list() -> None:
     """List the update rules that this machine can use."""
     from discorl.rules.store import DISCO103, embedded_rules, find_disco103
 
@@ -42,39 +35,37 @@ def _list() -> int:
     ]
     for name, what in rows:
         print(f"{name:16} {what}")
-    return 0
 
 
-def _show(rule: tyro.conf.Positional[str]) -> int:
+def _show(rule: tyro.conf.Positional[str]) -> None:
     """Show sizes, settings and provenance of a rule.
 
     Args:
         rule: Name of a rule, or path of a rule file.
     """
-    from discorl.rules.store import load_rule, sha256
+    from discorl.rules.store import file_settings, load_rule, sha256
 
     loaded = load_rule(rule)
     print(f"{loaded.name}: {loaded.path}")
     print(f"  sha256      {sha256(loaded.path)}")
     print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
+    groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
     for title in ("sizes", "value_head", "returns", "weights"):
-        fields = dataclasses.asdict(getattr(loaded.rule, title))
+        fields = groups[title]
         print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():
         print(f"  {key:11} {value}")
-    return 0
 
 
-def _fetch() -> int:
+def _fetch() -> None:
     """Download Disco103 into the user's cache and check it; does nothing if it is there already."""
     from discorl.rules.store import fetch_disco103, find_disco103
 
     path = find_disco103()
     print(f"already here: {path}" if path else f"saved: {fetch_disco103()}")
-    return 0
 
 
-def _verify(rule: tyro.conf.Positional[str] = "disco103") -> int:
+def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:
     """Check that a rule file is whole and sound; for disco103 also that it is the published one.
 
     Args:
@@ -84,10 +75,9 @@ def _verify(rule: tyro.conf.Positional[str] = "disco103") -> int:
 
     loaded = load_rule(rule)
     print(f"ok: {loaded.path} ({len(loaded.params)} arrays, {loaded.num_params:,} parameters)")
-    return 0
 
 
-def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -> int:
+def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -> None:
     """Write a rule as a file under the reference's array names.
 
     Args:
@@ -100,5 +90,4 @@ def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -
         raise DiscorlError(f"a rule file is called something.npz, not {file.name}")
     loaded = load_rule(rule)
     save_rule(file, loaded.rule, loaded.params, loaded.provenance)
-    Console().print(f"saved: {file}", highlight=False)
-    return 0
+    print(f"saved: {file}")

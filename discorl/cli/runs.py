@@ -9,13 +9,7 @@ import tyro
 from rich.console import Console
 
 
-def compare_command(args: list[str]) -> int:
-    """Compare runs; returns the exit code."""
-    tyro.cli(_compare_runs, prog="discorl compare", args=args)
-    return 0
-
-
-def _compare_runs(
+def compare_runs(
     runs: tyro.conf.Positional[tuple[Path, ...]],
     metric: Literal["auto", "return", "success"] = "auto",
     html: Path | None = Path("comparison.html"),
@@ -39,23 +33,16 @@ def _compare_runs(
     from discorl.runs.files import write_json, write_text
 
     comparison = compare(runs, metric, by_settings, bootstrap)
-    console = Console()
-    print_comparison(comparison, console)
+    print_comparison(comparison, Console())
     if json is not None:
         write_json(json, comparison.as_dict())
-        console.print(f"Numbers: {json}", highlight=False, soft_wrap=True)
+        print(f"Numbers: {json}")
     if html is not None:
         write_text(html, html_report(comparison))
-        console.print(f"Report: {html}", highlight=False, soft_wrap=True)
+        print(f"Report: {html}")
 
 
-def evaluate_command(args: list[str]) -> int:
-    """Play episodes with a trained agent; returns the exit code."""
-    tyro.cli(_evaluate_run, prog="discorl evaluate", args=args)
-    return 0
-
-
-def _evaluate_run(
+def evaluate_run(
     run: tyro.conf.Positional[Path],
     episodes: int = 100,
     seeds: tuple[int, ...] = (0,),
@@ -91,12 +78,11 @@ def _evaluate_run(
         check_video_path(video)
     agent = load_agent(run, choose_device(device))
     result = evaluate(agent, episodes, seeds, greedy, num_envs, max_steps)
-    console = Console()
-    print_evaluation(result, console)
+    print_evaluation(result, Console())
     if json is not None:
         write_json(json, result.as_dict())
-        console.print(f"Episodes: {json}", highlight=False, soft_wrap=True)
+        print(f"Episodes: {json}")
     if video is not None:
         frames, own_fps = record_episode(agent, seeds[0], greedy, max_steps)
         write_video(video, frames, own_fps if fps is None else fps)
-        console.print(f"Video: {video}", highlight=False, soft_wrap=True)
+        print(f"Video: {video}")

@@ -58,6 +58,8 @@ class ResumeArgs:
     steps: int
     """Training steps of the whole run; raise it to train for longer."""
     checkpoint: CheckpointConfig
+    threads: int | Literal["auto"]
+    """Threads that torch computes with; auto takes as many as pay."""
     log: str
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
     progress: Literal["auto", "bar", "lines", "none"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from discorl.comparison.curves import Curve, area, common_range, final_score, resample
 from discorl.comparison.human import human_scale
@@ -87,12 +88,7 @@ def compare(
 
 
 def _compare_on_task(
-    task: str,
-    groups: list[Seeds],
-    metric: str,
-    samples: int,
-    rng: np.random.Generator,
-    notes: list[str],
+    task: str, groups: list[Seeds], metric: str, samples: int, rng: Generator, notes: list[str]
 ) -> TaskComparison:
     runs = [run for group in groups for run in group.runs]
     if metric == "auto":
@@ -115,22 +111,16 @@ def _compare_on_task(
     return TaskComparison(task, metric, start, budget, scores)
 
 
-def _curve(run: RunRecord, metric: str, axis: str = "env_steps") -> Curve:
-    points = [(row[axis], row[metric]) for row in run.rows if metric in row]
+def _curve(run: RunRecord, metric: str) -> Curve:
+    points = [(row["env_steps"], row[metric]) for row in run.rows if metric in row]
     if not points:
         why = "no episode had ended" if metric == "return" else "the task has none"
         raise DiscorlError(f"{run.folder} never logged a {metric} ({why}): leave it out")
-    x, y = np.array(points, dtype=np.float64).T
-    return Curve(x, y)
+    return Curve(*np.array(points, dtype=np.float64).T)
 
 
 def _group_score(
-    group: Seeds,
-    metric: str,
-    start: float,
-    budget: float,
-    samples: int,
-    rng: np.random.Generator,
+    group: Seeds, metric: str, start: float, budget: float, samples: int, rng: Generator
 ) -> GroupScore:
     runs = [_run_score(run, metric, start, budget) for run in group.runs]
     by_steps = [_curve(run, metric) for run in group.runs]
@@ -153,7 +143,7 @@ def _group_score(
 
 def _run_score(run: RunRecord, metric: str, start: float, budget: float) -> RunScore:
     curve = _curve(run, metric)
-    all_steps = [row["env_steps"] for row in run.rows]
+    all_steps, all_seconds = ([row[name] for row in run.rows] for name in ("env_steps", "seconds"))
     inside = [row for row in run.rows if metric in row and row["env_steps"] <= budget]
     points = [(r["env_steps"], r["seconds"], r[metric]) for r in inside]
     stride = -(-len(points) // MAX_RUN_POINTS)
@@ -162,13 +152,13 @@ def _run_score(run: RunRecord, metric: str, start: float, budget: float) -> RunS
         seed=run.seed,
         score=final_score(curve, budget),
         area=area(curve, start, budget),
-        seconds=float(np.interp(budget, all_steps, [row["seconds"] for row in run.rows])),
+        seconds=float(np.interp(budget, all_steps, all_seconds)),
         env_steps=all_steps[-1],
         points=points[::-1][::stride][::-1],  # the last one always stays
     )
 
 
-def _band(curves: Sequence[Curve], start: float, end: float, rng: np.random.Generator) -> Band:
+def _band(curves: Sequence[Curve], start: float, end: float, rng: Generator) -> Band:
     grid = np.linspace(start, end, GRID_POINTS if end > start else 1)
     stacked = np.stack([resample(curve, grid) for curve in curves])
     middle, low, high = curve_band(stacked, CURVE_SAMPLES, rng)
@@ -185,7 +175,7 @@ def _listed(values: Array | None) -> list[float] | None:
 
 
 def _overall(
-    tasks: list[TaskComparison], samples: int, rng: np.random.Generator, notes: list[str]
+    tasks: list[TaskComparison], samples: int, rng: Generator, notes: list[str]
 ) -> tuple[list[Overall], str]:
     """Interquartile mean over runs x tasks: the tasks on which all groups with two or more are."""
     if len(tasks) < 2:
@@ -227,23 +217,19 @@ def _scaled(task: TaskComparison) -> tuple[dict[str, Array], str]:
     return scaled, "worst run = 0, best run = 1"
 
 
-def _improvements(
-    tasks: list[TaskComparison], samples: int, rng: np.random.Generator
-) -> list[Improvement]:
+def _improvements(tasks: list[TaskComparison], samples: int, rng: Generator) -> list[Improvement]:
     """Every pair of groups over the tasks that both are on, the likely better one first."""
     by_task = {task.task: {g.label: _scores(g) for g in task.groups} for task in tasks}
     labels = list(dict.fromkeys(label for t in by_task.values() for label in t))
     found = []
-    for better, worse in combinations(labels, 2):
-        shared = [name for name, t in by_task.items() if better in t and worse in t]
-        if shared:
-            first = [by_task[name][better] for name in shared]
-            second = [by_task[name][worse] for name in shared]
+    for pair in combinations(labels, 2):
+        if shared := [name for name, t in by_task.items() if t.keys() >= set(pair)]:
+            first, second = ([by_task[name][label] for name in shared] for label in pair)
             chance = probability_of_improvement(first, second, samples, rng)
-            names = (better, worse)
+            better, worse = pair
             if chance.value < 0.5:
-                names, chance = (worse, better), _turned(chance)
-            found.append(Improvement(*names, shared, chance))
+                better, worse, chance = worse, better, _turned(chance)
+            found.append(Improvement(better, worse, shared, chance))
     return found
 
 

@@ -8,12 +8,10 @@ from typing import Any
 
 from discorl.comparison.records import RunRecord
 
-NOT_SETTINGS = frozenset(
-    {
-        *("task", "rule", "seed", "out", "device", "torch", "progress", "compile", "steps"),
-        *("resume", "log", "checkpoint", "keep", "kind", "version", "discorl"),
-    }
-)
+NOT_SETTINGS = {
+    *("task", "rule", "seed", "out", "device", "torch", "progress", "threads", "compile", "steps"),
+    *("resume", "log", "checkpoint", "keep", "kind", "version", "discorl"),
+}
 """What may differ between two seeds of the same thing: names, or the first word of one."""
 
 

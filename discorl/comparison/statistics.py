@@ -50,7 +50,7 @@ def aggregate(
 ) -> Estimate:
     """Interquartile mean over runs x tasks, with a stratified bootstrap interval."""
     value = float(statistic(np.concatenate(tasks)))
-    if not enough_runs(*tasks):
+    if min(map(len, tasks)) < 2:  # one run alone is always drawn again
         return Estimate(value)
     resampled = [task[_indices(len(task), samples, rng)] for task in tasks]
     low, high = _interval(statistic(np.concatenate(resampled, axis=1)))
@@ -67,7 +67,7 @@ def probability_of_improvement(
     """
     pairs = list(zip(first, second, strict=True))
     value = float(np.mean([_share_of_wins(x, y) for x, y in pairs]))
-    if not enough_runs(*first, *second):
+    if min(map(len, [*first, *second])) < 2:
         return Estimate(value)
     by_task = []
     for x, y in pairs:
@@ -97,11 +97,6 @@ def curve_band(
         bounds.append(_interval(interquartile_mean(block[:, indices]), axis=1))
     low, high = (np.concatenate(side) for side in zip(*bounds, strict=True))
     return middle, low, high
-
-
-def enough_runs(*tasks: Array) -> bool:
-    """Whether resampling says anything: one run alone is always drawn again."""
-    return min(map(len, tasks)) >= 2
 
 
 def _share_of_wins(x: Array, y: Array) -> Array:

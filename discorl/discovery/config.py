@@ -7,11 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from discorl.bounds import check_above_0, check_at_least, check_shares
 from discorl.errors import DiscorlError
+from discorl.meta.meta_step import MetaOptimiser
+from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import MemoryMode
+from discorl.meta.window import WindowSettings
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.metrics import log_names
+from discorl.runs.threads import check_threads
 from discorl.training.config import NetConfig
 
 WARM_START = 150
@@ -69,105 +73,11 @@ class RuleConfig:
     nothing of a trajectory through at birth, and discovery must first find a way around that."""
 
     def __post_init__(self) -> None:
-        sizes = (self.prediction_size, self.hidden, self.lifetime_hidden, self.embedding_width)
-        if min(sizes) < 1 or self.num_bins < 2:
-            raise DiscorlError("rule: every size must be at least 1, and num_bins at least 2")
-        _check_above_0("rule: ", self, "max_abs_value")
-        _check_shares("rule: ", self, "discount", "lambda_")
-
-
-@dataclass(frozen=True)
-class WindowConfig:
-    """What an agent does between two steps of the rule."""
-
-    num_updates: int = 20
-    """Updates that the meta-gradient goes back through."""
-    stride: int | None = None
-    """Updates between two steps of the rule. Fewer than num_updates: the window slides, and the
-    gradient goes back through updates of earlier meta-steps, too. None: num_updates, no overlap."""
-    num_envs: int = 32
-    """Copies of its task that each agent acts in: fresh trajectories for each update."""
-    rollout_length: int = 29
-    """Time steps of a trajectory."""
-    valid_length: int = 29
-    """Time steps of the trajectories that judge the updated agent."""
-    valid_rollouts: int = 1
-    """Such trajectories that each copy makes, one after the other."""
-    acts_ahead: bool = False
-    """Collect all rollouts of a window before its first update, as the public notebook does."""
-    num_replayed: int = 0
-    """Replayed trajectories that join the fresh ones in each update."""
-    replay_capacity: int = 0
-    """Trajectories that each agent keeps for replay."""
-    memory: MemoryMode = "recompute"
-    """plain keeps the graph of all updates; recompute that of one at a time; mixed that of parts of
-    one, by forward-mode derivatives of the agents' gradient."""
-    offload: bool = False
-    """Keep the agents' states of a window in the memory of the CPU (recompute and mixed)."""
-
-    def __post_init__(self) -> None:
-        if min(self.num_updates, self.num_envs, self.valid_rollouts) < 1:
-            raise DiscorlError(
-                "window: num_updates, num_envs and valid_rollouts must be at least 1"
-            )
-        if self.stride is not None and not 1 <= self.stride <= self.num_updates:
-            raise DiscorlError("window: stride must be from 1 to num_updates")
-        if self.memory == "plain" and self.stride not in (None, self.num_updates):
-            raise DiscorlError(
-                "window: with memory plain there is nothing to slide over; use --window.memory "
-                "recompute or mixed, or no --window.stride"
-            )
-        if min(self.rollout_length, self.valid_length) < 2:
-            raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
-        if min(self.num_replayed, self.replay_capacity) < 0:
-            raise DiscorlError("window: num_replayed and replay_capacity must be 0 or more")
-        if self.num_replayed and self.replay_capacity < self.num_envs:
-            raise DiscorlError(
-                "window: num_replayed needs a replay_capacity of num_envs trajectories or more"
-            )
-
-
-@dataclass(frozen=True)
-class MetaValueConfig:
-    """The value function that judges agents for the meta-gradient."""
-
-    torso: tuple[int, ...] = (256, 256)
-    """Layers of its network."""
-    learning_rate: float = 3e-4
-    """Step size of its Adam."""
-    discount: float = 0.997
-    """Discount of what the rule is to maximise."""
-    lambda_: float = 0.95
-    """Trace parameter of V-trace."""
-    aligned: bool = True
-    """Pair each action with the reward that followed it; False is the reference's quirk."""
-
-    def __post_init__(self) -> None:
-        if not self.torso or min(self.torso) < 1:
-            raise DiscorlError("meta_value: torso needs a layer, and each a width of 1 or more")
-        _check_above_0("meta_value: ", self, "learning_rate")
-        _check_shares("meta_value: ", self, "discount", "lambda_")
-
-
-@dataclass(frozen=True)
-class MetaOptimiserConfig:
-    """How gradients of the rule become steps of it."""
-
-    learning_rate: float = 1e-3
-    """Step size."""
-    per_agent: bool = True
-    """A separate Adam for each agent's gradient, then the mean; else one Adam for the mean."""
-    max_abs_update: float = 1.0
-    """Clip each element of what Adam says, before the learning rate; 0 for no clip."""
-    max_norm: float = 1e3
-    """Gradients of an agent beyond this norm are left out and counted."""
-
-    def __post_init__(self) -> None:
-        _check_above_0("meta_optimiser: ", self, "learning_rate")
-        if not self.max_abs_update >= 0:
-            raise DiscorlError("meta_optimiser: max_abs_update must be above 0, or 0 for no clip")
-        if not self.max_norm > 0:
-            raise DiscorlError(f"meta_optimiser: max_norm must be above 0, not {self.max_norm}")
+        sizes = ("prediction_size", "hidden", "lifetime_hidden", "embedding_width")
+        check_at_least(1, "rule: ", self, *sizes)
+        check_at_least(2, "rule: ", self, "num_bins")
+        check_above_0("rule: ", self, "max_abs_value")
+        check_shares("rule: ", self, "discount", "lambda_")
 
 
 @dataclass(frozen=True)
@@ -193,6 +103,9 @@ class DiscoverConfig:
     """Two runs with the same seed on the same machine are equal to the last bit."""
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest that is there."""
+    threads: int | Literal["auto"] = "auto"
+    """Threads that torch computes with. auto times real steps, at the start and again when they
+    become slow, and takes the fastest; small networks get one. OMP_NUM_THREADS is the most."""
     out: Path | None = None
     """Folder of the run; by default a new one below runs/."""
 
@@ -227,10 +140,10 @@ class DiscoverConfig:
 
     rule: RuleConfig = field(default_factory=RuleConfig)
     net: NetConfig = field(default_factory=NetConfig)
-    window: WindowConfig = field(default_factory=WindowConfig)
+    window: WindowSettings = field(default_factory=WindowSettings)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
-    meta_value: MetaValueConfig = field(default_factory=MetaValueConfig)
-    meta_optimiser: MetaOptimiserConfig = field(default_factory=MetaOptimiserConfig)
+    meta_value: MetaValueSettings = field(default_factory=MetaValueSettings)
+    meta_optimiser: MetaOptimiser = field(default_factory=MetaOptimiser)
 
     @property
     def num_imitations(self) -> int:
@@ -254,13 +167,12 @@ class DiscoverConfig:
         if any(n < self.window.num_updates for n in self.lifetimes):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
         positive = ("steps", "eval_every", "eval_updates", "eval_agents", "snapshot_every")
+        check_at_least(1, "", self, *positive, "checkpoint_every", "keep_checkpoints", "log_every")
+        check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         log_names(self.log)
+        check_threads(self.threads)
         if self.checkpoint_minutes is not None and not self.checkpoint_minutes > 0:
             raise DiscorlError("checkpoint_minutes must be above 0, or None")
-        for name in (*positive, "checkpoint_every", "keep_checkpoints", "log_every"):
-            if getattr(self, name) < 1:
-                raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
-        _check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         if self.num_imitations < 0:
             raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
         if abs(self.seed) >= 2**43:  # each group has a stream of it, see Discovering
@@ -277,15 +189,3 @@ class DiscoverConfig:
     def groups(self) -> tuple[GroupConfig, ...]:
         """The population."""
         return tuple(GroupConfig.parse(text, self.net) for text in self.tasks)
-
-
-def _check_above_0(part: str, settings: object, *names: str) -> None:
-    for name in names:
-        if not 0 < getattr(settings, name) < float("inf"):
-            raise DiscorlError(f"{part}{name} must be a number above 0")
-
-
-def _check_shares(part: str, settings: object, *names: str) -> None:
-    for name in names:
-        if not 0 <= getattr(settings, name) <= 1:
-            raise DiscorlError(f"{part}{name} must lie between 0 and 1")

@@ -12,13 +12,13 @@ import torch
 from rich.console import Console
 
 from discorl import __version__, tree
-from discorl.discovery.build import make_group, meta_optimiser, starting_rule
+from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
 from discorl.discovery.stats import PopulationStats, metric_names
 from discorl.errors import DiscorlError
-from discorl.meta.group import Group
 from discorl.meta.meta_step import StepInfo, init_discovery, meta_step
+from discorl.meta.population import Group
 from discorl.meta.trial import run_trial
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import save_rule
@@ -94,7 +94,7 @@ class Discovering:
                 "whole groups; start fewer, or split --tasks into more groups"
             )
         self.rule, params = starting_rule(config)
-        self.optimiser = meta_optimiser(config)
+        self.optimiser = config.meta_optimiser
         self.owned = ranks.deal(len(config.groups))
         mine, tried = self.owned[ranks.rank], ranks.deal(len(config.held_out))[ranks.rank]
         self.groups = [self._group(config.groups[i]) for i in mine]

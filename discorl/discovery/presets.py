@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from discorl.discovery.config import (
-    DiscoverConfig,
-    MetaOptimiserConfig,
-    MetaValueConfig,
-    RuleConfig,
-    WindowConfig,
-)
+from discorl.discovery.config import DiscoverConfig, RuleConfig
 from discorl.errors import DiscorlError
+from discorl.meta.meta_step import MetaOptimiser
+from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
+from discorl.meta.window import WindowSettings
 from discorl.training.config import NetConfig
 
 
@@ -24,7 +21,7 @@ def notebook() -> DiscoverConfig:
         steps=800,
         learning_rate=5e-4,
         net=NetConfig(torso=(512, 512), action_lstm=256, head_hidden=(256,)),
-        window=WindowConfig(
+        window=WindowSettings(
             num_updates=2,
             num_envs=32,
             rollout_length=16,
@@ -32,8 +29,8 @@ def notebook() -> DiscoverConfig:
             acts_ahead=True,
             memory="plain",
         ),
-        meta_value=MetaValueConfig((256, 256), 1e-3, discount=0.99, lambda_=0.96, aligned=False),
-        meta_optimiser=MetaOptimiserConfig(learning_rate=5e-4, per_agent=False, max_abs_update=0.0),
+        meta_value=MetaValueSettings((256, 256), 1e-3, discount=0.99, lambda_=0.96, aligned=False),
+        meta_optimiser=MetaOptimiser(learning_rate=5e-4, per_agent=False, max_abs_update=0.0),
         eval_every=400,
     )
 
@@ -58,15 +55,15 @@ def suite() -> DiscoverConfig:
             mask_episode_starts=False,
             open_gate=True,
         ),
-        window=WindowConfig(
+        window=WindowSettings(
             num_updates=5,
             num_envs=16,
             rollout_length=16,
             valid_length=16,
             memory="plain",
         ),
-        meta_value=MetaValueConfig((64, 64), 1e-3, discount=0.99),
-        meta_optimiser=MetaOptimiserConfig(learning_rate=1e-3),
+        meta_value=MetaValueSettings((64, 64), 1e-3, discount=0.99),
+        meta_optimiser=MetaOptimiser(learning_rate=1e-3),
         eval_every=100,
         eval_updates=200,
     )
@@ -83,7 +80,7 @@ def paper() -> DiscoverConfig:
         steps=100_000,
         lifetimes=(7_000, 18_000, 36_000, 72_000),
         learning_rate=3e-4,
-        window=WindowConfig(
+        window=WindowSettings(
             num_updates=20,
             num_envs=8,
             rollout_length=29,
@@ -94,8 +91,8 @@ def paper() -> DiscoverConfig:
             memory="recompute",
         ),
         objective=ObjectiveWeights(),
-        meta_value=MetaValueConfig((512, 512), 3e-4),
-        meta_optimiser=MetaOptimiserConfig(learning_rate=1e-3),
+        meta_value=MetaValueSettings((512, 512), 3e-4),
+        meta_optimiser=MetaOptimiser(learning_rate=1e-3),
         eval_every=1000,
     )
 

@@ -59,7 +59,7 @@ class PopulationStats:
         for index, result in zip(owned, info.results, strict=True):
             e = result.episodes
             sums = [float(x.sum()) for x in (e.returns, e.count, e.successes)]
-            sums += [result.num_born, float(result.meta.loss.nanmean().nan_to_num())]
+            sums += [result.num_born, float(result.loss.nanmean().nan_to_num())]
             self._sums[index] += torch.tensor(sums, dtype=torch.float64)
         self._rule += torch.tensor(
             [1, info.num_skipped, info.gradient_norm, info.update_norm], dtype=torch.float64

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +20,10 @@ from discorl.envs.tasks.catch import Catch
 from discorl.envs.tasks.chain import Chain
 from discorl.envs.tasks.deep_sea import DeepSea
 from discorl.envs.tasks.grid import Grid
-from discorl.envs.tasks.grid_tasks import GRID_TASKS
+from discorl.envs.tasks.grid_tasks import GRID_TASKS, GridTask
 from discorl.envs.tasks.mdp import MDP
 from discorl.envs.tasks.memory_length import Memory
+from discorl.envs.tasks.sampling import IntRange
 from discorl.envs.tasks.umbrella import Umbrella
 from discorl.errors import DiscorlError
 
@@ -29,130 +32,91 @@ class Entry(NamedTuple):
     """Names of tensor-native tasks: how they are written, and what makes them."""
 
     name: str
-    """As listed; capitals stand for what the user fills in."""
-    pattern: str
+    """As listed, ways to write it with commas between them; capitals stand for numbers."""
     description: str
     make: Callable[..., TensorEnv]
-    """Takes ``num_envs``, the groups of ``pattern``, and keywords ``device`` and ``task_seed``."""
+    """Takes ``num_envs``, the numbers, what ``ending`` names, and ``device`` and ``task_seed``."""
+    ending: str = ""
+    """A pattern of what may follow the name as listed."""
+
+    def read(self, name: str) -> tuple[list[int], dict[str, Any]] | None:
+        """The numbers and the ending in ``name``; None if it is the name of something else."""
+        for form in self.name.split(", "):
+            pattern = re.sub("[A-Z]+", r"(\\d+)", form) + self.ending
+            if match := re.fullmatch(pattern, name, re.ASCII):
+                return [int(n) for n in match.groups() if n and n.isdecimal()], match.groupdict()
+        return None
 
 
-def _grid(num_envs: int, name: str, moves: str | None, **where: Any) -> Grid:
-    return Grid(num_envs, GRID_TASKS[name], int(moves or 5), **where)
+def _chain(
+    num_envs: int, delay: IntRange = (5, 30), kind: str | None = None, **where: Any
+) -> Chain:
+    noise = 1.0 if kind in ("noisy", "noisy-bits") else 0.0
+    num_bits = 20 if kind in ("bits", "noisy-bits") else 0
+    return Chain(num_envs, delay, noise, num_bits, shuffle_actions=True, **where)
 
 
-def _chain(num_envs: int, delay: str | None, kind: str | None, **where: Any) -> Chain:
-    return Chain(
-        num_envs,
-        int(delay) if delay else (5, 30),
-        noise=1.0 if kind in ("noisy", "noisy-bits") else 0.0,
-        num_bits=20 if kind in ("bits", "noisy-bits") else 0,
-        shuffle_actions=True,
-        **where,
-    )
+def _grid(task: GridTask, num_envs: int, moves: int = 5, **where: Any) -> Grid:
+    return Grid(num_envs, task, moves, **where)
 
 
-def _sampled_cartpole(num_envs: int, **where: Any) -> CartPole:
-    return CartPole(
-        num_envs,
-        gravity=(5.0, 15.0),
-        cart_mass=(0.5, 2.0),
-        pole_mass=(0.05, 0.3),
-        half_length=(0.25, 1.0),
-        force=(5.0, 15.0),
-        horizon=(50, 500),
-        shuffle_actions=True,
-        shuffle_observations=True,
-        **where,
-    )
+_deep_sea = partial(DeepSea, shuffle_actions=True)
+_cartpole = partial(
+    CartPole,
+    gravity=(5.0, 15.0),
+    cart_mass=(0.5, 2.0),
+    pole_mass=(0.05, 0.3),
+    half_length=(0.25, 1.0),
+    force=(5.0, 15.0),
+    horizon=(50, 500),
+    shuffle_actions=True,
+    shuffle_observations=True,
+)
+_sampled_catch = partial(Catch, rows=(4, 8), columns=(4, 8), shuffle_actions=True)
 
-
-# Makers are looked up when called, so that a test can put its own class in their place.
 TASKS = [
-    Entry("catch", "catch", "Catch on an 8x8 board", lambda n, **w: Catch(n, **w)),
-    Entry(
-        "catch:ROWSxCOLUMNS",
-        r"catch:(\d+)x(\d+)",
-        "Catch on a board of that size",
-        lambda n, rows, columns, **w: Catch(n, int(rows), int(columns), **w),
-    ),
-    Entry(
-        "catch:sampled",
-        "catch:sampled",
-        "Catch on a drawn board, 4x4 to 8x8",
-        lambda n, **w: Catch(n, (4, 8), (4, 8), shuffle_actions=True, **w),
-    ),
+    # Looked up when called, so that a test can put its own class in its place.
+    Entry("catch", "Catch on an 8x8 board", lambda n, **where: Catch(n, **where)),
+    Entry("catch:ROWSxCOLUMNS", "Catch on a board of that size", Catch),
+    Entry("catch:sampled", "Catch on a drawn board, 4x4 to 8x8", _sampled_catch),
     *(
-        Entry(f"grid:{name}", rf"grid:({name})(?::(\d+))?", task.description, _grid)
+        Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d+))?")
         for name, task in GRID_TASKS.items()
     ),
     Entry(
         "chain, chain:DELAY",
-        r"chain(?::(\d+))?(?::(noisy|bits|noisy-bits))?",
         "a first action that pays after DELAY steps (5 to 30); may end in :noisy, :bits or "
         ":noisy-bits",
         _chain,
+        r"(?::(?P<kind>noisy|bits|noisy-bits))?",
     ),
+    Entry("deep-sea:SIZE", "a treasure that takes exploration to find", _deep_sea),
+    Entry("deep-sea", "a deep sea of a drawn size, 4 to 10", partial(_deep_sea, size=(4, 10))),
+    Entry("memory:LENGTH", "a cue to remember for LENGTH steps: needs a recurrent network", Memory),
     Entry(
-        "deep-sea:SIZE",
-        r"deep-sea:(\d+)",
-        "a treasure that takes exploration to find",
-        lambda n, size, **w: DeepSea(n, int(size), shuffle_actions=True, **w),
-    ),
-    Entry(
-        "deep-sea",
-        "deep-sea",
-        "a deep sea of a drawn size, 4 to 10",
-        lambda n, **w: DeepSea(n, (4, 10), shuffle_actions=True, **w),
-    ),
-    Entry(
-        "memory:LENGTH",
-        r"memory:(\d+)",
-        "a cue to remember for LENGTH steps: needs a recurrent network",
-        lambda n, length, **w: Memory(n, int(length), **w),
-    ),
-    Entry(
-        "memory",
         "memory",
         "a cue to remember for a drawn time, 2 to 10 steps",
-        lambda n, **w: Memory(n, (2, 10), shuffle_actions=True, **w),
+        partial(Memory, length=(2, 10), shuffle_actions=True),
     ),
+    Entry("umbrella:LENGTH", "one early choice among random rewards", Umbrella),
     Entry(
-        "umbrella:LENGTH",
-        r"umbrella:(\d+)",
-        "one early choice among random rewards",
-        lambda n, length, **w: Umbrella(n, int(length), **w),
-    ),
-    Entry(
-        "umbrella",
         "umbrella",
         "an umbrella chain of a drawn length, 5 to 30",
-        lambda n, **w: Umbrella(n, (5, 30), shuffle_actions=True, **w),
+        partial(Umbrella, length=(5, 30), shuffle_actions=True),
     ),
+    Entry("bandit:ARMS, bandit:ARMSxCONTEXTS", "a drawn bandit: episodes of one step", Bandit),
+    Entry("cartpole", "the dynamics of CartPole-v1", CartPole),
     Entry(
-        "bandit:ARMS, bandit:ARMSxCONTEXTS",
-        r"bandit:(\d+)(?:x(\d+))?",
-        "a drawn bandit: episodes of one step",
-        lambda n, arms, contexts, **w: Bandit(n, int(arms), int(contexts or 1), **w),
-    ),
-    Entry("cartpole", "cartpole", "the dynamics of CartPole-v1", lambda n, **w: CartPole(n, **w)),
-    Entry(
-        "cartpole:sampled",
         "cartpole:sampled",
         "cart-pole with drawn masses, length, gravity, force and horizon",
-        _sampled_cartpole,
+        _cartpole,
     ),
     Entry(
         "balance, balance:DIMENSIONSxACTIONS",
-        r"balance(?::(\d+)x(\d+))?",
         "a drawn linear system to keep from drifting apart (3x3)",
-        lambda n, size, actions, **w: Balance(n, int(size or 3), int(actions or 3), **w),
+        Balance,
     ),
-    Entry(
-        "mdp, mdp:STATESxACTIONS",
-        r"mdp(?::(\d+)x(\d+))?",
-        "a drawn Markov decision process (10x3)",
-        lambda n, states, actions, **w: MDP(n, int(states or 10), int(actions or 3), **w),
-    ),
+    Entry("mdp, mdp:STATESxACTIONS", "a drawn Markov decision process (10x3)", MDP),
 ]
 
 KNOWN = {entry.name: entry.description for entry in TASKS} | {
@@ -181,9 +145,20 @@ def make_env(
 
         return gymnasium_env(name.removeprefix("gym:"), num_envs, device, options)
     if suite := suites.find(name):
-        from discorl.envs.suites.tensors import suite_env
+        from discorl.envs.gymnasium import GymnasiumEnv
 
-        return suite_env(suite, name, num_envs, device, options, frame_stack)
+        options = options or EnvConfig()
+        envs = suite.make(
+            name,
+            num_envs,
+            options.suite,
+            stack=frame_stack if suite.num_frames else None,
+            processes=options.workers == "async",
+            next_step=options.autoreset == "next-step",
+        )
+        # Where the suite says how its images lie, nobody has to guess.
+        options = replace(options, image_layout=suite.image_layout or options.image_layout)
+        return GymnasiumEnv(envs, device, name=f"'{name}'", options=options, owned=True)
     env = make_tensor_env(name, num_envs, device)
     check_unchanged(options, f"'{name}'")
     return env
@@ -192,10 +167,12 @@ def make_env(
 def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu") -> TensorEnv:
     """Copies of a tensor-native task. ``name@SEED`` is another draw of what the task draws."""
     body, at, seed = name.partition("@")
-    for entry in TASKS:
-        match = re.fullmatch(entry.pattern, body, re.ASCII)
-        if match and (not at or re.fullmatch(r"\d{1,18}", seed, re.ASCII)):
-            return entry.make(num_envs, *match.groups(), device=device, task_seed=int(seed or 0))
+    is_seed = re.fullmatch(r"\d{1,18}", seed, re.ASCII)
+    where = {"device": torch.device(device), "task_seed": int(seed) if is_seed else 0}
+    for entry in TASKS if is_seed or not at else []:
+        if (found := entry.read(body)) is not None:
+            numbers, ending = found
+            return entry.make(num_envs, *numbers, **ending, **where)
     raise DiscorlError(f"no environment is called '{name}': use {_names_like(body)}")
 
 

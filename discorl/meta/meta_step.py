@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from discorl import optim, tree
-from discorl.meta.group import Group, GroupState, WindowResult, init_group, live_window
+from discorl.bounds import check_above_0
+from discorl.errors import DiscorlError
+from discorl.meta.estimators.base import Estimator
+from discorl.meta.estimators.imitation import imitation
+from discorl.meta.life import Life
+from discorl.meta.meta_gradient import MODES
+from discorl.meta.population import Group, GroupState, init_group, reborn
+from discorl.meta.population_acting import Episodes, PopulationRollouts
 from discorl.optim import AdamState, global_norm
 from discorl.types import Params
 
@@ -19,16 +28,28 @@ SumFn = Callable[[Params], Params]
 
 @dataclass(frozen=True)
 class MetaOptimiser:
-    """How gradients of the rule become a step of it."""
+    """How gradients of the rule become steps of it."""
 
     learning_rate: float = 1e-3
-    max_abs_update: float = 1.0
-    """Clip each element of what Adam says; infinity for no clip."""
+    """Step size."""
     per_agent: bool = True
-    """A separate Adam for each agent's gradient, then the mean, as in the paper; else one Adam for
-    the mean gradient, as in the public notebook."""
+    """A separate Adam for each agent's gradient, then the mean; else one Adam for the mean."""
+    max_abs_update: float = 1.0
+    """Clip each element of what Adam says, before the learning rate; 0 for no clip."""
     max_norm: float = 1e3
-    """Gradients of an agent beyond this norm are left out."""
+    """Gradients of an agent beyond this norm are left out and counted."""
+
+    def __post_init__(self) -> None:
+        check_above_0("meta_optimiser: ", self, "learning_rate")
+        if not self.max_abs_update >= 0:
+            raise DiscorlError("meta_optimiser: max_abs_update must be above 0, or 0 for no clip")
+        if not self.max_norm > 0:
+            raise DiscorlError(f"meta_optimiser: max_norm must be above 0, not {self.max_norm}")
+
+    @property
+    def limit(self) -> float:
+        """Where the clip is; infinity if there is none."""
+        return self.max_abs_update or math.inf
 
 
 @tree.register
@@ -39,6 +60,17 @@ class Discovery:
     rule_params: Params
     groups: tuple[GroupState, ...]  # of this process
     adam: tuple[AdamState, ...]  # of each group, leaves [P, ...]; or one for the mean gradient
+
+
+@dataclass(frozen=True)
+class WindowResult:
+    """A group after a window: its state, what it says of the rule, and how it did."""
+
+    state: GroupState
+    loss: Tensor  # [P]
+    gradient: Params  # of the rule, leaves [P, ...]
+    episodes: Episodes
+    num_born: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +100,30 @@ def init_discovery(
     return Discovery(rule_params, states, per_group)
 
 
+def live_window(
+    group: Group,
+    rule_params: Params,
+    state: GroupState,
+    generator: torch.Generator,
+    imitate: bool = False,
+) -> WindowResult:
+    """Some updates of every agent, the gradient of the rule through the last K, births where due.
+
+    With ``imitate`` the gradient is that of a warm start instead, see ``estimators/imitation.py``.
+    """
+    estimator: Estimator = imitation if imitate else MODES[group.settings.memory]
+    source = PopulationRollouts(group, generator)
+    life = Life(state.agents, state.values, source.begin(state))
+    found = estimator(group.window, group.for_each(rule_params), life, source, state.earlier)
+    life, age = found.life, state.age + group.settings.num_new
+    due = (age >= state.budget) | ~_finite(life.agents) | ~_finite(life.values)
+    state = replace(
+        life.world.state, agents=life.agents, values=life.values, age=age, earlier=found.earlier
+    )
+    state = reborn(group, state, due, generator)
+    return WindowResult(state, found.loss, found.gradient, life.world.episodes, int(due.sum()))
+
+
 def meta_step(
     groups: Sequence[Group],
     discovery: Discovery,
@@ -77,24 +133,22 @@ def meta_step(
     imitate: bool = False,
 ) -> tuple[Discovery, StepInfo]:
     """Every group lives a window; then the rule takes a step, the same in every process."""
-    params = discovery.rule_params
+    params, limit = discovery.rule_params, optimiser.limit
     results, states, adam = [], [], list(discovery.adam)
     sums = {k: torch.zeros_like(p) for k, p in params.items()}
     zero = torch.zeros((), device=next(iter(params.values())).device)
     used, norms, num_agents = zero, zero, 0
     for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
         result = live_window(group, params, discovery.groups[i], generator, imitate)
-        gradient = result.meta.gradient
-        norm = global_norm(gradient, batch_dims=1)
+        norm = global_norm(result.gradient, batch_dims=1)
         sound = norm.isfinite() & (norm <= optimiser.max_norm)
-        gradient = tree.map(lambda g, sound=sound: _only(sound, g), gradient)
+        gradient = tree.where(sound, result.gradient)
         if optimiser.per_agent:
             scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam[i], {})
-            adam[i] = tree.map(lambda new, old, sound=sound: _only(sound, new, old), moved, adam[i])
-            limit = optimiser.max_abs_update
-            gradient = {k: _only(sound, g.clamp(-limit, limit)) for k, g in scaled.items()}
+            adam[i] = tree.where(sound, moved, adam[i])
+            gradient = tree.where(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
         sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
-        used, norms = used + sound.sum(), norms + _only(sound, norm).sum()
+        used, norms = used + sound.sum(), norms + tree.where(sound, norm).sum()
         num_agents += group.num_agents
         results.append(result)
         states.append(result.state)
@@ -105,7 +159,7 @@ def meta_step(
     step: Params = {k: s / max(num_used, 1.0) for k, s in reduced.items()}
     if not optimiser.per_agent and num_used:
         step, adam[0] = optim.scale_by_adam().update(step, adam[0], params)
-        step, _ = optim.clip(optimiser.max_abs_update).update(step, (), params)
+        step, _ = optim.clip(limit).update(step, (), params)
     rate = optimiser.learning_rate
     new_params = {k: p - rate * step[k] for k, p in params.items()}
     info = StepInfo(
@@ -118,7 +172,7 @@ def meta_step(
     return Discovery(new_params, tuple(states), tuple(adam)), info
 
 
-def _only(sound: Tensor, x: Tensor, otherwise: Tensor | None = None) -> Tensor:
-    """``x`` for the agents that are sound, ``otherwise`` (or 0) for the rest. Leaves [P, ...]"""
-    mask = sound.reshape(-1, *(1,) * (x.dim() - 1))
-    return torch.where(mask, x, torch.zeros_like(x) if otherwise is None else otherwise)
+def _finite(state: Any) -> Tensor:
+    """Which agents are free of NaN and infinity. [P]"""
+    parts = [x for x in tree.leaves(state) if x.is_floating_point() and x.dim() > 1]
+    return torch.stack([x.isfinite().flatten(1).all(1) for x in parts]).all(0)

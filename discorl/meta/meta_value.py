@@ -6,6 +6,7 @@ hand-written maths: the rule has no influence on it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -15,13 +16,15 @@ from torch.func import functional_call
 from discorl import optim, tree
 from discorl.agents.agent import adam_clip
 from discorl.agents.update import Each, one_agent
+from discorl.bounds import check_above_0, check_shares
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
+from discorl.nets.torsos import MLPTorso
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
-from discorl.types import Params, Rollout, RuleState, Values
+from discorl.types import EnvSpec, Params, Rollout, RuleState, StateValues
 
 
 @tree.register
@@ -49,6 +52,28 @@ class ValueNet(nn.Module):
 
 
 @dataclass(frozen=True)
+class MetaValueSettings:
+    """The value function that judges agents for the meta-gradient."""
+
+    torso: tuple[int, ...] = (256, 256)
+    """Layers of its network."""
+    learning_rate: float = 3e-4
+    """Step size of its Adam."""
+    discount: float = 0.997
+    """Discount of what the rule is to maximise."""
+    lambda_: float = 0.95
+    """Trace parameter of V-trace."""
+    aligned: bool = True
+    """Pair each action with the reward that followed it; False is the reference's quirk."""
+
+    def __post_init__(self) -> None:
+        if not self.torso or min(self.torso) < 1:
+            raise DiscorlError("meta_value: torso needs a layer, and each a width of 1 or more")
+        check_above_0("meta_value: ", self, "learning_rate")
+        check_shares("meta_value: ", self, "discount", "lambda_")
+
+
+@dataclass(frozen=True)
 class MetaValue:
     """The fixed structure of a meta-value function; the defaults are the paper's."""
 
@@ -69,7 +94,7 @@ class MetaValue:
 
     def estimate(
         self, state: MetaValueState, rollout: Rollout, logits: Tensor, across: MeanFn
-    ) -> tuple[Values, RuleState]:
+    ) -> tuple[StateValues, RuleState]:
         """V-trace for the policy ``logits`` [T, B, A]; everything is a constant for gradients."""
         with torch.no_grad():
             output = functional_call(self.net, state.params, (rollout.observations,))
@@ -90,7 +115,6 @@ class MetaValue:
         ) -> tuple[Tensor, RuleState]:
             output = functional_call(self.net, params, (rollout.observations,))
             values, moments = self._estimate(output.detach(), state, rollout, logits, across)
-            assert values.normalized_td is not None
             # The head's own scale takes the normalised error as it is.
             head = output[:-1]
             target = head.detach().squeeze(-1) + values.normalized_td
@@ -113,11 +137,19 @@ class MetaValue:
         rollout: Rollout,
         logits: Tensor,
         across: MeanFn,
-    ) -> tuple[Values, RuleState]:
+    ) -> tuple[StateValues, RuleState]:
         value = ValueHead(num_bins=None).value(output)
         if not self.aligned:
             rollout = delay_rewards(rollout)
         return estimate_values(value, logits, rollout, state.moments, self.returns, across)
+
+
+def make_meta_value(settings: MetaValueSettings, spec: EnvSpec) -> MetaValue:
+    """A meta-value function for the observations of an environment."""
+    torso = MLPTorso(math.prod(spec.observation_shape), settings.torso)
+    returns = ReturnSettings(settings.discount, settings.lambda_)
+    net = ValueNet(torso, torso.embedding_size)
+    return MetaValue(net, adam_clip(settings.learning_rate), returns, settings.aligned)
 
 
 def delay_rewards(rollout: Rollout) -> Rollout:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from discorl.ops.categorical import entropy, kl_divergence, log_prob
 from discorl.ops.step_means import live_mean
-from discorl.types import Rollout, Targets
+from discorl.types import DiscoTargets, Rollout
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,14 @@ def prediction_entropy(validation: Validation, is_dead: Tensor | None = None) ->
     return -live_mean(entropy(validation.y), is_dead) - live_mean(entropy(validation.z_a), is_dead)
 
 
-def target_mean(targets: Targets, is_dead: Tensor | None = None) -> Tensor:
+def target_mean(targets: DiscoTargets, is_dead: Tensor | None = None) -> Tensor:
     """Squared mean of each target: logits have no scale of their own, and would drift."""
-    assert targets.pi is not None and targets.y is not None and targets.z is not None
     y, z, pi = (live_mean(x, is_dead) for x in (targets.y, targets.z, targets.pi))
     return y.square() + z.square() + pi.square()
 
 
-def target_kl(targets: Targets, is_dead: Tensor | None = None) -> Tensor:
+def target_kl(targets: DiscoTargets, is_dead: Tensor | None = None) -> Tensor:
     """KL(target network's policy || pi-hat)."""
-    assert targets.pi is not None and targets.target_logits is not None
     distance = kl_divergence(targets.target_logits[:-1].detach(), targets.pi)
     return live_mean(distance, is_dead)
 
@@ -75,7 +73,7 @@ def validation_loss(
 
 
 def target_regulariser(
-    targets: Targets, weights: ObjectiveWeights, is_dead: Tensor | None = None
+    targets: DiscoTargets, weights: ObjectiveWeights, is_dead: Tensor | None = None
 ) -> Tensor:
     """The part that each update adds, by the targets it had."""
     mean, distance = target_mean(targets, is_dead), target_kl(targets, is_dead)

@@ -1,4 +1,9 @@
-"""Replay for agents that live side by side: each keeps its own last trajectories."""
+"""Replay for agents that live side by side: each keeps its own last trajectories.
+
+Beside ``agents/replay.py``, which writes into tensors allocated once and packs its frames: here a
+window must leave the state it began with as it was, agents forget at their birth one by one, and
+all of it is tensors, which a checkpoint saves with the rest of a group.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +26,25 @@ class PopulationReplay:
     size: Tensor  # [P], trajectories that are the agent's own; 0 at its birth
 
 
-def empty_replay(
-    num_agents: int, capacity: int, num_steps: int, observation: Tensor, num_actions: int
-) -> PopulationReplay:
-    """Room for trajectories of agents that see observations like ``observation`` [B, ...]."""
-    device = observation.device
-    lead = (num_agents, capacity, num_steps)
-    zeros = torch.zeros(lead, device=device)
-    storage = Rollout(
+def zero_rollouts(lead: tuple[int, ...], observation: Tensor, num_actions: int) -> Rollout:
+    """Room for rollouts of agents that see observations like ``observation`` [B, ...].
+
+    ``lead`` is the shape of what has one number for each time step.
+    """
+    zeros = torch.zeros(lead, device=observation.device)
+    return Rollout(
         observations=observation.new_zeros(*lead, *observation.shape[1:]),
         actions=zeros.long(),
         rewards=zeros,
         discounts=zeros,
-        behaviour_logits=torch.zeros(*lead, num_actions, device=device),
+        behaviour_logits=zeros.new_zeros(*lead, num_actions),
     )
-    size = torch.zeros(num_agents, dtype=torch.long, device=device)
-    return PopulationReplay(storage, torch.zeros((), dtype=torch.long, device=device), size)
+
+
+def empty_replay(storage: Rollout) -> PopulationReplay:
+    """Nothing yet, in a storage with leaves [P, C, T, ...]."""
+    size = storage.actions.new_zeros(len(storage.actions))
+    return PopulationReplay(storage, size.new_zeros(()), size)
 
 
 def store(replay: PopulationReplay, rollout: Rollout) -> PopulationReplay:

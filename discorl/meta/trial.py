@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from discorl import tree
-from discorl.agents.update import update_agent
-from discorl.meta.group import Acting, Episodes, Group, init_group
+from discorl.meta.life import Life, Update, live
+from discorl.meta.population import Group, init_group
+from discorl.meta.population_acting import Episodes, GroupActing, PopulationRollouts
 from discorl.types import Params
 
 
@@ -20,20 +21,21 @@ def run_trial(
 
     Before an agent's first episode ends this is NaN; where none ended, it repeats the last.
     """
-    group = replace(group, acts_ahead=False, stride=None)
+    settings = replace(group.settings, num_updates=num_updates, acts_ahead=False, stride=None)
+    group = replace(group, settings=settings)
     state = init_group(group, generator)
-    source = Acting(group, state, generator)
-    for_each = {k: p.expand(group.num_agents, *p.shape) for k, p in rule_params.items()}
-    agents = state.agents
-    means: list[Tensor] = []
-    seen = source.episodes
-    for update in range(num_updates):
-        rollout = source.training(update, agents)
-        agents, _ = update_agent(group.window.agent, for_each, agents, rollout, each=tree.vmap)
-        last = means[-1] if means else torch.full_like(seen.returns, float("nan"))
-        means.append(mean_since(source.episodes, seen, last))
-        seen = source.episodes
-    return torch.stack(means)
+    source = PopulationRollouts(group, generator)
+    life = Life(state.agents, state.values, source.begin(state))
+
+    def keep(kept: list[Episodes], update: Update[GroupActing]) -> list[Episodes]:
+        return [*kept, update.world.episodes]
+
+    start, rule = [life.world.episodes], group.for_each(rule_params)
+    _, counts = live(group.window, rule, life, source, keep, start, judged=False)
+    means = [torch.full_like(counts[0].returns, float("nan"))]
+    for before, now in pairwise(counts):
+        means.append(mean_since(now, before, means[-1]))
+    return torch.stack(means[1:])
 
 
 def mean_since(now: Episodes, before: Episodes, otherwise: Tensor) -> Tensor:

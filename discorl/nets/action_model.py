@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from discorl.nets.linear import MLP, Linear
-from discorl.nets.lstm import LSTM, lstm_step
-from discorl.ops import native
-from discorl.ops.after_action import hidden_after_action
+from discorl.nets.lstm import LSTM
+from discorl.ops import lstm
 
 
 class ActionModel(nn.Module):
@@ -49,30 +48,15 @@ class ActionModel(nn.Module):
 
     def transition(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
         """The hidden state after an action. ``actions`` [N] -> [N, H]"""
-        if native.in_use(cell, gates):
-            return hidden_after_action(gates, cell, self._action_gates(), actions)
-        # Contiguous: in the other layout their gradient is a product that takes four times as long.
-        action_gates = self._action_gates().contiguous()
-        gates = torch.addmm(gates, self._one_hot(actions, cell), action_gates)
-        return lstm_step(gates, cell).hidden
+        return lstm.after_action(gates, cell, self._action_gates(), actions)
 
     def transition_some(self, cell: Tensor, gates: Tensor, actions: Tensor) -> Tensor:
         """The hidden state after each of M actions. ``actions`` [N, M] -> [N, M, H]"""
-        if native.apply_to(cell, gates):
-            action_gates = self._action_gates()
-            return torch.ops.discorl.lstm_after_actions(gates, cell, action_gates, actions)
-        of_action = self._one_hot(actions, cell) @ self._action_gates()
-        return lstm_step(gates.unsqueeze(1) + of_action, cell.unsqueeze(1)).hidden
+        return lstm.after_actions(gates, cell, self._action_gates(), actions)
 
     def transition_all(self, cell: Tensor, gates: Tensor) -> Tensor:
         """The hidden state after each action. [N, A, H]"""
-        if native.apply_to(cell, gates):
-            every = torch.arange(self.num_actions, device=cell.device).expand(len(cell), -1)
-            return self.transition_some(cell, gates, every)
-        return lstm_step(gates.unsqueeze(1) + self._action_gates(), cell.unsqueeze(1)).hidden
-
-    def _one_hot(self, actions: Tensor, like: Tensor) -> Tensor:
-        return nn.functional.one_hot(actions, self.num_actions).to(like.dtype)
+        return lstm.after_every_action(gates, cell, self._action_gates())
 
     def _action_gates(self) -> Tensor:
         """What a one-hot action adds to the gates, bias included. [A, 4H]"""

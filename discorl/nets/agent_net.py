@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
-from discorl.ops import native
+from discorl.ops.rows import in_blocks
 from discorl.types import (
     AgentOutput,
+    DiscoPredictions,
     Heads,
     Layers,
     LSTMState,
@@ -23,12 +24,14 @@ from discorl.types import (
     Predictions,
     Reader,
     Reading,
+    ReadUnroll,
+    Rollout,
+    TimeStep,
     Unroll,
+    ValuePredictions,
 )
 
 HEAD_INIT_STD = 0.01
-ROWS_PER_BLOCK = 2048
-"""Rows of y, z and q that are worked through at a time, so that they stay in the cache."""
 
 
 class _Parts(NamedTuple):
@@ -45,11 +48,7 @@ class _Parts(NamedTuple):
 class AgentNet(nn.Module):
     """A torso of any kind, an LSTM ``core`` if wanted, and the heads that a rule asks for.
 
-    With a core the network remembers: pass it ``resets`` (true at the first step of an episode)
-    and the ``core_state`` before the first step, zeros if it is None.
-
-    Call it through ``torch.func.functional_call(net, params, args, {"method": ...})``: ``forward``
-    hands over to the method of that name, so that one set of parameters serves all of them.
+    It keeps the contract of ``agents/network.py``. Its memory is the state of the core.
     """
 
     def __init__(
@@ -91,59 +90,31 @@ class AgentNet(nn.Module):
             else None
         )
 
-    def forward(self, *args, method: str = "output", **kwargs):
-        """Call the method of that name."""
-        return getattr(self, method)(*args, **kwargs)
+    def forward(self, observation: Observation) -> AgentOutput:
+        """Every head, without memory."""
+        return self.output(observation)
 
-    def bind(self, fn: Callable[[AgentNet], Any]) -> Any:
-        """Call ``fn`` with this network: for many calls with the same parameters."""
-        return fn(self)
-
-    def policy(self, observation: Observation) -> Tensor:
-        """Logits alone, for acting without a core. [B, ...] -> [B, A]"""
-        self._refuse_core("act")
-        return self.flat_heads["logits"](self.torso(observation))
-
-    def zero_state(self, batch: int) -> LSTMState | None:
-        """The core's state before an agent's first step; None without a core."""
+    def initial_memory(self, batch: int) -> LSTMState | None:
+        """The core's state before an agent's first step."""
         return None if self.core is None else self.core.zero_state(batch)
 
-    def act(
-        self, observation: Observation, reset: Tensor, core_state: LSTMState | None
-    ) -> tuple[Tensor, LSTMState | None]:
-        """Logits and the core's next state. [B, ...], [B], [B, H] -> [B, A], [B, H]"""
-        embedding, core_state = self.embed(
-            tree.map(lambda x: x.unsqueeze(0), observation), reset.unsqueeze(0), core_state
-        )
-        return self.flat_heads["logits"](embedding), core_state
+    def step(self, now: TimeStep, memory: LSTMState | None) -> tuple[Tensor, LSTMState | None]:
+        """Logits [B, A] to act from, and the next memory; the core forgets where episodes begin."""
+        embedding = self.torso(now.observation)
+        if self.core is not None:
+            reset = (now.discount == 0).unsqueeze(0)
+            hidden, memory = self.core.unroll(embedding.unsqueeze(0), reset, self._state(memory))
+            embedding = hidden.squeeze(0)
+        return self.flat_heads["logits"](embedding), memory
 
-    def embed(
-        self,
-        observations: Observation,
-        resets: Tensor | None = None,
-        core_state: LSTMState | None = None,
-    ) -> tuple[Tensor, LSTMState | None]:
-        """What the heads see, and the core's last state. [T, B, ...] -> [T * B, D], [B, H]"""
-        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
-        if self.core is None:
-            return embedding, None
-        if resets is None:
-            raise DiscorlError("a core must know where episodes begin: pass resets=discounts == 0")
-        x = embedding.unflatten(0, resets.shape)
-        state = self.core.zero_state(x.shape[1]) if core_state is None else core_state
-        hidden, state = self.core.unroll(x, resets, state)
-        return hidden.flatten(0, 1), state
-
-    def output(self, observation: Observation, core_state: LSTMState | None = None) -> AgentOutput:
+    def output(self, observation: Observation, memory: LSTMState | None = None) -> AgentOutput:
         """Every head for every action. [N, ...] -> [N, ...]
 
-        A core takes its step from ``core_state`` [N, H], the state after the step before.
+        A core takes its step from ``memory`` [N, H], the state after the step before.
         """
         embedding = self.torso(observation)
-        if self.core is not None and core_state is not None:
-            embedding = self.core.step(embedding, core_state).hidden
-        else:
-            self._refuse_core("unroll")
+        if self.core is not None:
+            embedding = self.core.step(embedding, self._state(memory)).hidden
         out = {name: head(embedding) for name, head in self.flat_heads.items()}
         if self.action_model is not None:
             cell, gates = self.action_model.root_state(embedding)
@@ -151,115 +122,99 @@ class AgentNet(nn.Module):
             out |= {name: head(hidden) for name, head in self.action_model.heads.items()}
         return AgentOutput(**out)
 
-    def unroll(
-        self,
-        observations: Observation,
-        actions: Tensor,
-        reader: Reader | None,
-        *,
-        differentiable: bool,
-        resets: Tensor | None = None,
-        core_state: LSTMState | None = None,
-    ) -> Unroll:
+    def unroll(self, rollout: Rollout, reader: Reader | None, *, differentiable: bool) -> Unroll:
         """The predictions that the loss trains, and the rule's reading of every state and action.
 
-        ``observations`` [T, B, ...], ``actions`` [T, B]. Only what is among the predictions needs
-        a graph. The last time step and the actions not taken are merely read, and carry gradients
-        only if ``differentiable``, which the meta-gradient needs.
+        Only what is among the predictions needs a graph. The last time step and the actions not
+        taken are merely read, and carry gradients only if ``differentiable``, which the
+        meta-gradient needs.
         """
-        reads = reader is not None
-        predictions, parts = self._predict(observations, actions, resets, core_state, reads)
+        predictions, parts = self._predict(rollout, of_actions=reader is not None)
         if parts is None or reader is None:
             return Unroll(predictions)
         last, cell, gates, taken, y, heads = parts
         with torch.set_grad_enabled(differentiable):
-            of_taken = _in_blocks(
+            of_taken = in_blocks(
                 lambda z, q: (*reader.z(z, ()), reader.q(q, ())), heads["z"], heads["q"]
             )
             of_actions = self._read_others(cell, gates, taken, of_taken, reader)
             of_actions = _cat(of_actions, self._read_every_action(last, reader))
-            of_states = _in_blocks(lambda y: reader.y(y, ()), y)
+            of_states = in_blocks(lambda y: reader.y(y, ()), y)
             of_states = _cat(of_states, reader.y(last, self._y_head()))
-        return Unroll(predictions, _reading(of_states, of_actions, len(actions)))
+        return ReadUnroll(predictions, _reading(of_states, of_actions, len(rollout.actions)))
 
-    def predict(
-        self,
-        observations: Observation,
-        actions: Tensor,
-        resets: Tensor | None = None,
-        core_state: LSTMState | None = None,
-    ) -> Predictions:
+    def predict(self, rollout: Rollout) -> Predictions:
         """The predictions of ``unroll`` alone, without the rule's reading."""
-        return self._predict(observations, actions, resets, core_state, of_actions=True)[0]
+        return self._predict(rollout, of_actions=True)[0]
 
-    def read_all(
-        self,
-        observations: Observation,
-        reader: Reader,
-        resets: Tensor | None = None,
-        core_state: LSTMState | None = None,
-    ) -> Unroll:
+    def read(self, rollout: Rollout, reader: Reader) -> ReadUnroll:
         """Logits, and the rule's reading of all states and actions: what a target network is for.
 
         ``aux_pi`` and whatever else nobody reads is not computed.
         """
-        num_steps = len(tree.leaves(observations)[0])
-        embedding, _ = self.embed(observations, resets, core_state)
+        num_steps = len(rollout.actions)
+        embedding, _ = self._embed(rollout)
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
-        of_states = _in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
+        of_states = in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
         of_actions = self._read_every_action(embedding, reader)
-        return Unroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
+        return ReadUnroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
 
-    def validate(
-        self,
-        observations: Observation,
-        actions: Tensor,
-        resets: Tensor | None = None,
-        core_state: LSTMState | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
         assert self.action_model is not None
-        shape = actions.shape
-        embedding, _ = self.embed(observations, resets, core_state)
+        actions, shape = rollout.actions, rollout.actions.shape
+        embedding, _ = self._embed(rollout)
         logits = self.flat_heads["logits"](embedding).unflatten(0, shape)
         y = self.flat_heads["y"](embedding).unflatten(0, shape)
         state = self.action_model.root_state(embedding[: actions[:-1].numel()])
         hidden = self.action_model.transition(*state, actions[:-1].flatten())
         return logits, y, self.action_model.heads["z"](hidden).unflatten(0, (-1, shape[1]))
 
-    def _predict(
-        self,
-        observations: Observation,
-        actions: Tensor,
-        resets: Tensor | None,
-        core_state: LSTMState | None,
-        of_actions: bool,
-    ) -> tuple[Predictions, _Parts | None]:
+    def memory_after(self, rollout: Rollout) -> LSTMState | None:
+        """The core's state after the last step."""
+        return self._embed(rollout)[1]
+
+    def _embed(self, rollout: Rollout) -> tuple[Tensor, LSTMState | None]:
+        """What the heads see, and the core's last state. [T * B, D], [B, H]"""
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), rollout.observations))
+        if self.core is None:
+            return embedding, None
+        x = embedding.unflatten(0, rollout.actions.shape)
+        state = tree.index(rollout.memory, 0)
+        state = self.core.zero_state(x.shape[1]) if state is None else state
+        hidden, state = self.core.unroll(x, rollout.discounts == 0, state)
+        return hidden.flatten(0, 1), state
+
+    def _predict(self, rollout: Rollout, of_actions: bool) -> tuple[Predictions, _Parts | None]:
         """The predictions, and what those of actions are made of, if wanted and there are any."""
-        num_steps, batch = actions.shape
-        embedding, _ = self.embed(observations, resets, core_state)
+        num_steps, batch = rollout.actions.shape
+        embedding, _ = self._embed(rollout)
         bootstrapped = {
             name: self.flat_heads[name](embedding).unflatten(0, (num_steps, batch))
             for name in ("logits", "v")
             if name in self.flat_heads
         }
         if self.action_model is None or not of_actions:
-            return Predictions(**bootstrapped), None
+            kind = ValuePredictions if "v" in bootstrapped else Predictions
+            return kind(**bootstrapped), None
 
         trained, last = embedding.split([len(embedding) - batch, batch])
         y = self.flat_heads["y"](trained)
         cell, gates = self.action_model.root_state(trained)
-        taken = actions[:-1].flatten()
+        taken = rollout.actions[:-1].flatten()
         hidden = self.action_model.transition(cell, gates, taken)
         heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
         by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
         learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
-        predictions = Predictions(**bootstrapped, **learnt)
+        predictions = DiscoPredictions(bootstrapped["logits"], **learnt)
         return predictions, _Parts(last, cell, gates, taken, y, heads)
 
-    def _refuse_core(self, instead: str) -> None:
-        if self.core is not None:
-            raise DiscorlError(f"a network with a core needs its state: call '{instead}' instead")
+    def _state(self, memory: LSTMState | None) -> LSTMState:
+        if memory is None:
+            raise DiscorlError(
+                "a network with a core needs its memory: begin with initial_memory(batch)"
+            )
+        return memory
 
     def _read_every_action(self, embedding: Tensor, reader: Reader) -> tuple[Tensor, ...]:
         """The rule's reading of all actions. [N, D] -> [N, A, ...] each"""
@@ -270,8 +225,7 @@ class AgentNet(nn.Module):
             readings = self._read(model.transition_all(cell, gates).flatten(0, 1), reader)
             return tuple(x.unflatten(0, (-1, self.num_actions)) for x in readings)
 
-        rows = max(1, ROWS_PER_BLOCK // self.num_actions)
-        return _in_blocks(read, *model.root_state(embedding), rows=rows)
+        return in_blocks(read, *model.root_state(embedding), rows_each=self.num_actions)
 
     def _read_others(
         self,
@@ -296,8 +250,7 @@ class AgentNet(nn.Module):
         # The taken action first, then the others in cyclic order.
         turns = torch.arange(1, self.num_actions, device=taken.device)
         others = (taken + turns) % self.num_actions
-        rows = max(1, ROWS_PER_BLOCK // num_others)
-        of_others = _in_blocks(read, cell, gates, others, rows=rows)
+        of_others = in_blocks(read, cell, gates, others, rows_each=num_others)
         return _to_action_order(_cat(of_taken, of_others, 1), taken, self.num_actions)
 
     def _read(self, hidden: Tensor, reader: Reader) -> tuple[Tensor, ...]:
@@ -311,42 +264,9 @@ class AgentNet(nn.Module):
         return _layers(self.flat_heads["y"])
 
 
-def check_heads(net: nn.Module, required: Heads) -> None:
-    """Raise if the network lacks a head that the rule needs, or has it in another size."""
-    present: Heads | None = getattr(net, "head_sizes", None)
-    if present is None:
-        raise DiscorlError(
-            "the agent network does not say which heads it has; build it with "
-            "discorl.nets.AgentNet(torso, ..., heads=rule.heads(num_actions))"
-        )
-    for kind in ("flat", "per_action"):
-        have, need = getattr(present, kind), getattr(required, kind)
-        for name, size in need.items():
-            if name not in have:
-                raise DiscorlError(
-                    f"the agent network lacks the head '{name}' (size {size}) that the rule needs; "
-                    "build the network with heads=rule.heads(num_actions)"
-                )
-            if have[name] != size:
-                raise DiscorlError(
-                    f"the agent network's head '{name}' has size {have[name]}, but the rule needs "
-                    f"{size}; build the network with heads=rule.heads(num_actions)"
-                )
-
-
 def _layers(head: nn.Module) -> Layers:
     assert isinstance(head, Linear | MLP)
     return head.as_layers()
-
-
-def _in_blocks(
-    fn: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, rows: int = ROWS_PER_BLOCK
-) -> tuple[Tensor, ...]:
-    """Apply ``fn`` to blocks of rows and join what it returns; kernels make blocks themselves."""
-    if native.apply_to(inputs[0]):
-        return fn(*inputs)
-    blocks = [fn(*block) for block in zip(*(x.split(rows) for x in inputs), strict=True)]
-    return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))
 
 
 def _cat(first: tuple[Tensor, ...], second: tuple[Tensor, ...], dim: int = 0) -> tuple[Tensor, ...]:

@@ -43,19 +43,12 @@ def embedding_size(torso: nn.Module) -> int:
     return size
 
 
-def torso_kind(shape: Sequence[int], is_image: bool, net: NetConfig) -> str:
-    """What auto means for one observation; anything else means itself."""
-    if net.torso_kind != "auto":
-        return net.torso_kind
-    if not is_image:
-        return "mlp"
-    return "impala" if min(image_shape(shape)[1:]) >= LARGE_IMAGE else "conv"
-
-
 def _of_one(shape: Sequence[int], is_image: bool, net: NetConfig) -> nn.Module:
-    kind = torso_kind(shape, is_image, net)
-    if kind == "mlp":
+    kind = net.torso_kind
+    if kind == "mlp" or (kind == "auto" and not is_image):
         return MLPTorso(math.prod(shape), net.torso)
+    if kind == "auto":
+        kind = "impala" if min(image_shape(shape)[1:]) >= LARGE_IMAGE else "conv"
     channels: dict[str, Any] = {"channels": net.channels} if net.channels else {}
     return IMAGE_TORSOS[kind](shape, **channels, dense=net.dense)
 

@@ -49,9 +49,8 @@ class MLP(nn.Module):
         self, num_inputs: int, sizes: Sequence[int], last_init_std: float | None = None
     ) -> None:
         super().__init__()
-        *pairs, (m, n) = pairwise([num_inputs, *sizes])
-        layers = [Linear(*pair) for pair in pairs]
-        self.layers = nn.ModuleList([*layers, Linear(m, n, last_init_std)])
+        *pairs, last = pairwise([num_inputs, *sizes])
+        self.layers = nn.ModuleList([*(Linear(*p) for p in pairs), Linear(*last, last_init_std)])
 
     def forward(self, x: Tensor) -> Tensor:
         for i, layer in enumerate(self.layers):
@@ -70,9 +69,8 @@ def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tens
     values that their module was built with.
     """
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    is_structure = any(p.is_meta for p in module.parameters())
     fresh = copy.deepcopy(module)
-    if is_structure:
+    if any(p.is_meta for p in module.parameters()):  # a structure without values
         fresh = fresh.to_empty(device="cpu")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

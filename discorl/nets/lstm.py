@@ -6,16 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from discorl.nets.linear import Linear
-from discorl.ops import native
+from discorl.ops import lstm
 from discorl.ops.affine import linear
 from discorl.types import LSTMState
-
-
-def lstm_step(gates: Tensor, cell: Tensor) -> LSTMState:
-    """One step from the summed gate inputs. ``gates`` [..., 4H] in the order i, g, f, o."""
-    i, g, f, o = gates.chunk(4, -1)
-    cell = torch.addcmul(torch.sigmoid(f) * cell, torch.sigmoid(i), torch.tanh(g))
-    return LSTMState(torch.sigmoid(o) * torch.tanh(cell), cell)
 
 
 class LSTM(nn.Module):
@@ -47,7 +40,7 @@ class LSTM(nn.Module):
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:
         """One step."""
-        return lstm_step(self.input_gates(x) + self.hidden_gates(state.hidden), state.cell)
+        return lstm.lstm_step(self.input_gates(x) + self.hidden_gates(state.hidden), state.cell)
 
     def unroll(self, x: Tensor, reset: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Run from the first step to the last, with a state of zeros wherever ``reset`` is true.
@@ -55,15 +48,7 @@ class LSTM(nn.Module):
         ``x`` [T, B, I], ``reset`` [T, B], ``state`` [B, H] -> hidden states [T, B, H] and the last
         state. The inputs of all steps are projected in one product.
         """
-        projected = self.input_gates(x)
-        keep = (~reset).to(x.dtype).unsqueeze(-1)
-        weight = self.gates.weight[:, self.num_inputs :].T  # once: its gradient is a whole kernel
-        outputs = []
-        for gates_t, keep_t in zip(projected.unbind(), keep.unbind(), strict=True):
-            hidden, cell = state.hidden * keep_t, state.cell * keep_t
-            state = lstm_step(torch.addmm(gates_t, hidden, weight), cell)
-            outputs.append(state.hidden)
-        return torch.stack(outputs), state
+        return lstm.unroll(self.input_gates(x), self._hidden_weight(), reset, state)
 
     def unroll_backward(self, x: Tensor, reset: Tensor) -> Tensor:
         """Run from the last step to the first, starting anew where ``reset`` [S, B] is true.
@@ -71,15 +56,8 @@ class LSTM(nn.Module):
         ``x`` [S, B, I] -> hidden states [S, B, H]. The inputs of all steps are projected in one
         product; only the recurrence is left to the loop.
         """
-        projected = self.input_gates(x)
-        weight = self.gates.weight[:, self.num_inputs :].T
-        if native.apply_even_compiled(projected, weight):
-            return torch.ops.discorl.lstm_unroll_backward(projected, weight, reset)
-        keep = (~reset).to(x.dtype).unsqueeze(-1)
-        state = self.zero_state(x.shape[1])
-        outputs = []
-        for gates_t, keep_t in zip(projected.unbind()[::-1], keep.unbind()[::-1], strict=True):
-            hidden, cell = state.hidden * keep_t, state.cell * keep_t
-            state = lstm_step(torch.addmm(gates_t, hidden, weight), cell)
-            outputs.append(state.hidden)
-        return torch.stack(outputs[::-1])
+        return lstm.unroll_backward(self.input_gates(x), self._hidden_weight(), reset)
+
+    def _hidden_weight(self) -> Tensor:
+        """[H, 4H]; to be taken once, because its gradient is a whole kernel."""
+        return self.gates.weight[:, self.num_inputs :].T

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from discorl.ops.categorical import select_action
 from discorl.ops.squash import signed_log1p
-from discorl.types import Rollout, Values
+from discorl.types import ActionValues, Rollout
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Embeddings:
 
 
 def experience(
-    logits: Tensor, target_logits: Tensor, rollout: Rollout, values: Values
+    logits: Tensor, target_logits: Tensor, rollout: Rollout, values: ActionValues
 ) -> Experience:
     """The constant inputs. Logits of the online and the target network: [T, B, A]"""
     pi = torch.softmax(logits.detach(), -1)
@@ -63,8 +63,6 @@ def experience(
         ],
         -1,
     )
-    assert values.target_q_value is not None and values.qv_advantage is not None
-    assert values.normalized_qv_advantage is not None
     action_policies = torch.stack([pi[:-1], mu, target_pi], -1)
     action_values = torch.stack(
         [

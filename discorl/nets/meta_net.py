@@ -160,18 +160,11 @@ class PairedMLP:
     """Two MLPs on one input, the softmax of logits; their wide first layers are one product."""
 
     def __init__(self, params: Params, first: str, second: str) -> None:
-        self._layers = [
-            [
-                (params[f"{name}.{i}.weight"], params[f"{name}.{i}.bias"])
-                for i in _layers(params, name)
-            ]
-            for name in (f"{first}.layers", f"{second}.layers")
-        ]
+        self._layers = [_layers(params, name) for name in (first, second)]
         (weight_a, bias_a), (weight_b, bias_b) = (layers[0] for layers in self._layers)
         self._sizes = [len(weight_a), len(weight_b)]
-        self._weight = torch.cat(
-            [weight_a, weight_b]
-        ).T.contiguous()  # [Y, few]: fast in this layout
+        # [Y, few]: fast in this layout
+        self._weight = torch.cat([weight_a, weight_b]).T.contiguous()
         self._bias = torch.cat([bias_a, bias_b])
 
     def __call__(self, x: Tensor, layers: Layers = ()) -> tuple[Tensor, Tensor]:
@@ -183,6 +176,8 @@ class PairedMLP:
         return outputs[0], outputs[1]
 
 
-def _layers(params: Params, prefix: str) -> range:
-    """The numbers of the layers below ``prefix``."""
-    return range(sum(k.startswith(f"{prefix}.") and k.endswith(".weight") for k in params))
+def _layers(params: Params, module: str) -> Layers:
+    """The layers of the MLP of that name."""
+    weights = [k for k in params if k.startswith(f"{module}.layers.") and k.endswith(".weight")]
+    names = (f"{module}.layers.{i}" for i in range(len(weights)))
+    return [(params[f"{name}.weight"], params[f"{name}.bias"]) for name in names]

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.errors import DiscorlError
+from discorl.own_agent.contract import check_state
 from discorl.types import Rollout
 
 
-def check_rollout(
-    rollout: Any, device: torch.device, dtype: torch.dtype, like: Any | None = None
-) -> None:
-    """Raise if a rollout is no rollout, or not of the shape of those before it (``like``).
+def accepted(
+    rollout: Any, device: torch.device, dtype: torch.dtype, like: Rollout | None = None
+) -> Rollout:
+    """A rollout for the learner, if it is one, and of the shape of those before it (``like``).
 
     ``dtype`` is what the rule computes in.
     """
@@ -27,7 +28,6 @@ def check_rollout(
             f"a rollout must be a discorl.Rollout, as collect_rollout returns it, not a "
             f"{type(rollout).__name__}"
         )
-    _check_tensors(rollout)
     num_steps = _check_shapes(rollout)
     if num_steps < 2:
         raise DiscorlError(
@@ -37,19 +37,14 @@ def check_rollout(
     _check_values(rollout)
     if like is not None:
         _check_like(rollout, like)
-
-
-def _check_tensors(rollout: Rollout) -> None:
-    for name in ("rewards", "discounts", "behaviour_logits", "actions"):
-        x = getattr(rollout, name)
-        if not isinstance(x, Tensor):
-            raise DiscorlError(
-                f"rollout.{name} is a {type(x).__name__}, expected a tensor: "
-                "torch.as_tensor makes one"
-            )
+    check_state(tree.index(rollout.memory, 0), rollout.actions.shape[1])
+    # Without the graph that made it, which a replay would keep alive for ever; tensors of inference
+    # mode can take no part in a gradient.
+    return tree.map(lambda x: x.clone() if x.is_inference() else x.detach(), rollout)
 
 
 def _check_shapes(rollout: Rollout) -> int:
+    fields = _fields(rollout)
     if rollout.actions.dim() != 2:
         raise DiscorlError(
             f"rollout.actions has shape {list(rollout.actions.shape)}, expected [T, B]"
@@ -58,8 +53,8 @@ def _check_shapes(rollout: Rollout) -> int:
     if batch == 0:
         raise DiscorlError("the rollout is empty: rollout.actions has B = 0 trajectories")
     here = f"with T = {num_steps}, B = {batch} as in rollout.actions"
-    for name, x, more in _fields(rollout):
-        has_rank = x.dim() == 2 if more == "" else x.dim() == 3 if more == ", A" else x.dim() >= 2
+    for name, x, more in fields:
+        has_rank = x.dim() >= 2 if more == ", ..." else x.dim() == (3 if more else 2)
         if not has_rank or tuple(x.shape[:2]) != (num_steps, batch):
             hint = ""
             if name in ("rewards", "discounts") and tuple(x.shape) == (num_steps - 1, batch):
@@ -112,9 +107,9 @@ def _check_values(rollout: Rollout) -> None:
         )
 
 
-def _check_like(rollout: Rollout, like: Any) -> None:
+def _check_like(rollout: Rollout, like: Rollout) -> None:
     """Trajectories of one replay have one length and one kind of observation."""
-    if (getattr(rollout, "agent_state", None) is None) != (like.agent_state is None):
+    if (rollout.memory is None) != (like.memory is None):
         raise DiscorlError(
             "either all rollouts of a trainer have an agent_state or none has: build them with "
             "discorl.AgentRollout(..., agent_state=...), or let collect_rollout do it"
@@ -141,9 +136,16 @@ def _check_like(rollout: Rollout, like: Any) -> None:
 
 def _fields(rollout: Rollout) -> list[tuple[str, Tensor, str]]:
     """Name, tensor, and what follows [T, B, for each part of a rollout."""
-    observations = [(f"observations{path}", x, ", ...") for path, x in _parts(rollout.observations)]
-    fields = [("rewards", ""), ("discounts", ""), ("behaviour_logits", ", A"), ("actions", "")]
-    return observations + [(name, getattr(rollout, name), more) for name, more in fields]
+    fields = [(f"observations{path}", x, ", ...") for path, x in _parts(rollout.observations)]
+    for name in ("rewards", "discounts", "behaviour_logits", "actions"):
+        x = getattr(rollout, name)
+        if not isinstance(x, Tensor):
+            raise DiscorlError(
+                f"rollout.{name} is a {type(x).__name__}, expected a tensor: "
+                "torch.as_tensor makes one"
+            )
+        fields.append((name, x, ", A" if name == "behaviour_logits" else ""))
+    return fields
 
 
 def _parts(observations: Any, path: str = "") -> list[tuple[str, Tensor]]:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from discorl import tree
-from discorl.agents import rollout as tensor_envs
+from discorl.agents.acting import Acting, act
+from discorl.agents.network import Network
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.own_agent.contract import (
@@ -20,24 +21,39 @@ from discorl.own_agent.contract import (
     check_state,
     flattens_observations,
     form_of,
+    forward_once,
     initial_state,
     policy_logits,
     reset_where,
-    split_output,
 )
 from discorl.own_agent.noise import noise_from
-from discorl.types import Params, Rollout, TimeStep
+from discorl.rules.base import UpdateRule
+from discorl.types import Memory, Params, Rollout, TimeStep
 
 StepFn = Callable[[np.ndarray], tuple[Any, Any, Any]]
 """Actions [B] -> (observations [B, ...], rewards [B], dones [B]); resets what has ended itself."""
 
+_NOT_GIVEN: Any = object()
+
 
 @tree.register
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class AgentRollout(Rollout):
-    """A rollout with the agent's memory before its first step, for agents that have one."""
+    """A rollout that is given the agent's memory before its first step as ``agent_state``.
 
-    agent_state: Any = None  # as the agent returns it, tensors [B, ...]
+    That is what the agent itself returns, tensors [B, ...]. ``memory`` is the same with a time
+    axis.
+    """
+
+    def __init__(self, *args: Any, agent_state: Any = _NOT_GIVEN, **fields: Any) -> None:
+        if agent_state is not _NOT_GIVEN:
+            fields["memory"] = tree.map(lambda x: torch.as_tensor(x).unsqueeze(0), agent_state)
+        super().__init__(*args, **fields)
+
+    @property
+    def agent_state(self) -> Any:
+        """The memory as the agent returned it."""
+        return tree.index(self.memory, 0)
 
 
 @overload
@@ -56,17 +72,20 @@ def collect_rollout(
 
 @overload
 def collect_rollout(
-    net: nn.Module,
+    net: Network,
     params: Params,
     env: Env,
     env_state: Any,
     timestep: TimeStep,
     num_steps: int,
     generator: torch.Generator,
-) -> tuple[Rollout, Any, TimeStep]: ...
+    *,
+    bootstrap: UpdateRule | None = None,
+    core_state: Memory = None,
+) -> tuple[Any, ...]: ...
 
 
-def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Rollout, Any, Any]:
+def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """Act and record. One function for two kinds of loop.
 
     **Your agent, your environment**::
@@ -89,14 +108,41 @@ def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Rollout, Any, Any]:
         rollout, env_state, timestep = collect_rollout(
             net, params, env, env_state, timestep, num_steps=29, generator=rng
         )
+
+    A network with memory also takes ``core_state``, None at first, and then its memory as the
+    fourth value that the last call returned.
     """
     if "params" in kwargs or (len(args) > 1 and isinstance(args[1], dict)):
-        return tensor_envs.collect_rollout(*args, **kwargs)
-    return _collect(*args, **kwargs)
+        return _in_environments(*args, **kwargs)
+    return _by_step_fn(*args, **kwargs)
+
+
+def _in_environments(
+    net: Network,
+    params: Params,
+    env: Env,
+    env_state: Any,
+    timestep: TimeStep,
+    num_steps: int,
+    generator: torch.Generator,
+    *,
+    bootstrap: UpdateRule | None = None,
+    core_state: Memory = _NOT_GIVEN,
+) -> tuple[Any, ...]:
+    with_memory = core_state is not _NOT_GIVEN
+    if not with_memory and net.initial_memory(1) is not None:
+        raise DiscorlError(
+            "the network has a core: pass core_state=None to collect_rollout at first, and then "
+            "the state that it returns"
+        )
+    start = Acting(env_state, timestep, generator, core_state if with_memory else None)
+    rollout, end = act(net, params, env, start, num_steps, bootstrap)
+    result = rollout, end.env_state, end.timestep
+    return (*result, end.memory) if with_memory else result
 
 
 @torch.no_grad()
-def _collect(
+def _by_step_fn(
     agent: nn.Module,
     step_fn: StepFn,
     obs: Any,
@@ -127,8 +173,7 @@ def _collect(
     steps = []
     for _ in range(rollout_len):
         with nullcontext() if generator is None else noise_from(generator, place):
-            result = _forward(agent, form, observation, state)
-        output, new_state = split_output(result, has_state)
+            output, new_state = forward_once(agent, form, observation, state)
         logits = policy_logits(output, batch).detach()
         actions = _sample(logits, generator)
         steps.append((observation, actions, reward, discount, logits))
@@ -141,16 +186,9 @@ def _collect(
             state = reset_where(ended, fresh, new_state)
     # No action is taken in the last step; it is there to bootstrap from.
     _, actions, _, _, logits = steps[-1]
-    no_action = torch.zeros_like(actions), torch.zeros_like(logits)
-    steps.append((observation, no_action[0], reward, discount, no_action[1]))
-    fields = tree.stack(steps)
-    return AgentRollout(*fields, agent_state=start_state), obs, state
-
-
-def _forward(agent: Any, form: Form, observation: Any, state: Any) -> Any:
-    if form is Form.SEQUENCE:
-        return agent.forward_step(observation, state)
-    return agent(observation, state) if form is Form.RECURRENT else agent(observation)
+    no_action, no_logits = torch.zeros_like(actions), torch.zeros_like(logits)
+    steps.append((observation, no_action, reward, discount, no_logits))
+    return AgentRollout(*tree.stack(steps), agent_state=start_state), obs, state
 
 
 def _sample(logits: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -96,20 +96,24 @@ def reset_where(ended: Tensor, fresh: Any, state: Any) -> Any:
     return tree.map(choose, fresh, state)
 
 
-def split_output(result: Any, has_state: bool) -> tuple[Any, Any]:
-    """What ``forward`` returned, as output and state."""
-    is_pair = isinstance(result, tuple) and len(result) == 2
-    if has_state and not is_pair:
+def forward_once(agent: Any, form: Form, observation: Any, state: Any) -> tuple[Any, Any]:
+    """One pass over a batch: what the agent returns, and its next state."""
+    if form is Form.FEEDFORWARD:
+        output = agent(observation)
+        if isinstance(output, tuple):
+            raise DiscorlError(
+                "the agent's forward returned a tuple; return the dict of heads alone, or add "
+                "initial_state(batch_size) if the agent has a memory"
+            )
+        return output, None
+    forward = agent if form is Form.RECURRENT else agent.forward_step
+    result = forward(observation, state)
+    if not isinstance(result, tuple) or len(result) != 2:
         raise DiscorlError(
             f"the agent has a memory, so its forward must return (output, state), not a "
             f"{type(result).__name__}"
         )
-    if not has_state and isinstance(result, tuple):
-        raise DiscorlError(
-            "the agent's forward returned a tuple; return the dict of heads alone, or add "
-            "initial_state(batch_size) if the agent has a memory"
-        )
-    return result if has_state else (result, None)
+    return result
 
 
 def check_output(

@@ -12,8 +12,7 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.replay import Replay
 from discorl.errors import DiscorlError
-from discorl.own_agent.collect import AgentRollout
-from discorl.types import Params
+from discorl.types import Params, Rollout
 
 
 def to_plain(x: Any) -> Any:
@@ -27,50 +26,23 @@ def to_plain(x: Any) -> Any:
     return x
 
 
-def from_plain(like: Any, plain: Any, path: str) -> Any:
-    """A copy of ``plain`` in the types of ``like``; raises where it does not fit.
-
-    Tensors come out on the device of ``like``.
-    """
-    if isinstance(like, Tensor):
-        return _tensor(like, plain, path)
-    if dataclasses.is_dataclass(like) and not isinstance(like, type):
-        names = {f.name: getattr(like, f.name) for f in dataclasses.fields(like)}
-        return dataclasses.replace(like, **from_plain(names, plain, path))
-    if isinstance(like, dict):
-        if not isinstance(plain, dict) or plain.keys() != like.keys():
-            raise DiscorlError(f"{path} {_difference(like, plain)}")
-        return {k: from_plain(x, plain[k], f"{path}.{k}") for k, x in like.items()}
-    if isinstance(like, tuple):
-        if not isinstance(plain, tuple | list) or len(plain) != len(like):
-            raise DiscorlError(f"{path} must have {len(like)} entries; it was saved otherwise")
-        made = [
-            from_plain(x, y, f"{path}[{i}]")
-            for i, (x, y) in enumerate(zip(like, plain, strict=True))
-        ]
-        return type(like)(*made) if hasattr(like, "_fields") else tuple(made)
-    if type(plain) is not type(like):
-        raise DiscorlError(f"{path} is a {type(plain).__name__}, not a {type(like).__name__}")
-    return plain
-
-
 def replay_to_plain(replay: Replay) -> dict[str, Any]:
     """The trajectories kept, in the order of their slots."""
-    size = len(replay)
-    storage = replay._storage
-    if storage is not None and size < replay.capacity:
+    kept = replay.state_dict()
+    storage, size = kept["storage"], kept["size"]
+    if size < replay.capacity:
         # A copy, for a slice would be saved together with all the empty slots.
         storage = tree.map(lambda x: x[:, :size].clone(), storage)
-    numbers = {"capacity": replay.capacity, "next": replay._next, "newest": replay._num_newest}
+    numbers = {"capacity": replay.capacity, "next": kept["next"], "newest": kept["num_newest"]}
     return numbers | {"storage": to_plain(storage)}
 
 
 def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay:
     """The replay that ``replay_to_plain`` told of."""
     replay = Replay(capacity)
-    numbers = {"capacity": capacity, "next": 0, "newest": 0}
-    if not isinstance(plain, dict) or plain.keys() != {*numbers, "storage"}:
-        raise DiscorlError(f"replay {_difference(numbers | {'storage': None}, plain)}")
+    wanted = {"capacity", "next", "newest", "storage"}
+    if not isinstance(plain, dict) or plain.keys() != wanted:
+        raise DiscorlError(f"the saved replay must have the entries {', '.join(sorted(wanted))}")
     if plain["capacity"] != capacity:
         raise DiscorlError(
             f"the replay was saved with capacity {plain['capacity']}, this one has {capacity}: "
@@ -79,7 +51,7 @@ def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay
     if plain["storage"] is None:
         return replay
     try:
-        kept = tree.map(lambda x: x.detach().to(device), AgentRollout(**plain["storage"]))
+        kept = tree.map(lambda x: x.detach().to(device), _rollout(plain["storage"]))
         size = kept.actions.shape[1]
         fits = all(x.shape[1] == size for x in tree.leaves(kept))
     except (TypeError, AttributeError, IndexError, RuntimeError) as e:
@@ -94,9 +66,18 @@ def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay
         room[:, :size] = x
         return room
 
-    replay._storage = tree.map(slots, kept)
-    replay._next, replay._size, replay._num_newest = plain["next"], size, plain["newest"]
+    numbers = {"next": plain["next"], "size": size, "num_newest": plain["newest"]}
+    replay.load_state_dict({"storage": tree.map(slots, kept)} | numbers)
     return replay
+
+
+def _rollout(saved: dict[str, Any]) -> Rollout:
+    """A rollout from its fields, also from those of version 0.1.0."""
+    fields = dict(saved)
+    if "agent_state" in fields:
+        del fields["core_state"]
+        fields["memory"] = fields.pop("agent_state")
+    return Rollout(**fields)
 
 
 def fingerprint(params: Params) -> str:
@@ -106,26 +87,3 @@ def fingerprint(params: Params) -> str:
         digest.update(name.encode())
         digest.update(p.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _tensor(like: Tensor, plain: Any, path: str) -> Tensor:
-    if not isinstance(plain, Tensor):
-        raise DiscorlError(f"{path} is a {type(plain).__name__}, not a tensor")
-    if plain.shape != like.shape or plain.dtype != like.dtype:
-        raise DiscorlError(
-            f"{path} was saved as {plain.dtype} {list(plain.shape)}, but here it is {like.dtype} "
-            f"{list(like.shape)}"
-        )
-    return plain.detach().to(like.device, copy=True)
-
-
-def _difference(like: dict, plain: Any) -> str:
-    if not isinstance(plain, dict):
-        return f"is a {type(plain).__name__}, not a dict"
-    lacks = sorted(map(str, like.keys() - plain.keys()))
-    extra = sorted(map(str, plain.keys() - like.keys()))
-    return "; ".join(
-        f"{what} {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-        for what, names in (("lacks", lacks), ("has an unknown entry", extra))
-        if names
-    )

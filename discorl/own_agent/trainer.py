@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from discorl import optim
+from discorl import optim, tree
 from discorl.agents.agent import adam_clip
 from discorl.agents.replay import Replay
 from discorl.errors import DiscorlError
-from discorl.own_agent.checks import check_graph, check_rollout, not_finite
+from discorl.own_agent.checks import accepted, check_graph, not_finite
 from discorl.own_agent.noise import noise_from
-from discorl.own_agent.state import (
-    fingerprint,
-    from_plain,
-    replay_from_plain,
-    replay_to_plain,
-    to_plain,
-)
+from discorl.own_agent.state import fingerprint, replay_from_plain, replay_to_plain, to_plain
 from discorl.own_agent.update_rule import (
     PREFIX,
     DiscoUpdateRule,
     exact_device,
-    for_learner,
     loss_logs,
-    to_store,
     trainable_params,
     unchanged_buffers,
 )
 from discorl.rules.base import UpdateRule
 from discorl.rules.store import DISCO103, LoadedRule
+from discorl.runs.checkpoint import restore
 from discorl.types import AgentState, Rollout, UpdateInfo
 
 STATE_VERSION = 1
@@ -88,7 +82,7 @@ class DiscoTrainer:
         else:
             rule = DiscoUpdateRule(rule, device=self.device)
         if mask_episode_starts is not None:
-            rule.mask_episode_starts = mask_episode_starts
+            rule.rule = replace(rule.rule, mask_episode_starts=mask_episode_starts)
         self.agent = agent
         self.rule = rule
         self.batch_size = batch_size
@@ -118,12 +112,12 @@ class DiscoTrainer:
         ``grad_steps``, ``acting_steps``, ``buffer_size`` and ``num_grad_steps_this_call``. Before
         the first update the loss is NaN.
         """
-        check_rollout(rollout, self.device, self.rule.dtype, like=self.replay._storage)
-        stored = to_store(rollout)
-        self._probe(stored)
-        self.replay.add(stored)
+        before = self.replay.state_dict()["storage"]
+        rollout = accepted(rollout, self.device, self.rule.dtype, like=before)
+        self._probe(rollout)
+        self.replay.add(rollout)
         self.acting_steps += 1
-        logs, before = {"total_loss": math.nan}, self.grad_steps
+        logs, num_before = {"total_loss": math.nan}, self.grad_steps
         if len(self.replay) >= self.batch_size:
             for _ in range(self.replay_ratio):
                 logs = self._learn(self.replay.sample(self.batch_size, self._sample_rng))
@@ -131,15 +125,14 @@ class DiscoTrainer:
             "grad_steps": self.grad_steps,
             "acting_steps": self.acting_steps,
             "buffer_size": len(self.replay),
-            "num_grad_steps_this_call": self.grad_steps - before,
+            "num_grad_steps_this_call": self.grad_steps - num_before,
         }
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learn once from this rollout, past the replay: for those who have their own."""
-        check_rollout(rollout, self.device, self.rule.dtype)
-        stored = to_store(rollout)
-        self._probe(stored)
-        return self._learn(stored) | {"grad_steps": self.grad_steps}
+        rollout = accepted(rollout, self.device, self.rule.dtype)
+        self._probe(rollout)
+        return self._learn(rollout) | {"grad_steps": self.grad_steps}
 
     def diagnostics(self) -> dict[str, float]:
         """Entropies, values and distances of the last update, by name; empty before the first."""
@@ -156,7 +149,11 @@ class DiscoTrainer:
         ``weights_only=True``. As with modules, tensors are those of the trainer: save them, or
         copy them, before you train on.
         """
-        return self._state_but_replay() | {"replay": replay_to_plain(self.replay)}
+        return to_plain(
+            {"version": STATE_VERSION, "rule": self._rule_id()}
+            | self._parts()
+            | {"replay": replay_to_plain(self.replay)}
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state, to the last bit as if there had been no break.
@@ -164,29 +161,30 @@ class DiscoTrainer:
         The trainer must have been made with the same agent, rule and settings. If something does
         not fit, nothing is changed.
         """
-        now = self._state_but_replay()
-        _check_saved(state, now)
-        agent = from_plain(now["agent"], state["agent"], "agent")
-        optimiser = from_plain(self._optimiser_state, state["optimiser"], "optimiser")
-        rule_state = from_plain(self._rule_state, state["rule_state"], "rule_state")
-        rng = from_plain(now["rng"], state["rng"], "rng")
-        counters = from_plain(now["counters"], state["counters"], "counters")
+        _check_saved(state, self._parts(), self._rule_id())
+        saved = {name: state[name] for name in self._parts()}
+        own = tree.map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, saved)
+        restored = restore(self._parts(), own)
         replay = replay_from_plain(state["replay"], self.replay.capacity, self.device)
 
-        self.agent.load_state_dict(agent)
-        self._optimiser_state, self._rule_state, self.replay = optimiser, rule_state, replay
+        self.agent.load_state_dict(restored["agent"])
+        self._optimiser_state, self._rule_state = restored["optimiser"], restored["rule_state"]
+        self.replay = replay
         for name, generator in self._rngs().items():
-            generator.set_state(rng[name])
-        self.grad_steps, self.acting_steps = counters["grad_steps"], counters["acting_steps"]
+            generator.set_state(restored["rng"][name])
+        self.grad_steps = restored["counters"]["grad_steps"]
+        self.acting_steps = restored["counters"]["acting_steps"]
         self._last = None
 
-    def _state_but_replay(self) -> dict[str, Any]:
+    def _rule_id(self) -> dict[str, str]:
+        return {"name": self.rule.name, "sha256": fingerprint(self.rule.params)}
+
+    def _parts(self) -> dict[str, Any]:
+        """What changes as the agent learns, apart from the replay."""
         return {
-            "version": STATE_VERSION,
-            "rule": {"name": self.rule.name, "sha256": fingerprint(self.rule.params)},
             "agent": dict(self.agent.state_dict()),
-            "optimiser": to_plain(self._optimiser_state),
-            "rule_state": to_plain(self._rule_state),
+            "optimiser": self._optimiser_state,
+            "rule_state": self._rule_state,
             "rng": {name: rng.get_state() for name, rng in self._rngs().items()},
             "counters": {"grad_steps": self.grad_steps, "acting_steps": self.acting_steps},
         }
@@ -194,7 +192,7 @@ class DiscoTrainer:
     def _rngs(self) -> dict[str, torch.Generator]:
         return {"act": self.generator, "sample": self._sample_rng, "noise": self._noise_rng}
 
-    def _learn(self, stored: Rollout) -> dict[str, float]:
+    def _learn(self, batch: Rollout) -> dict[str, float]:
         """One update; the agent changes only if all went well."""
         params = trainable_params(self.agent)
         if params.keys() != self._names:
@@ -203,7 +201,6 @@ class DiscoTrainer:
                 "make a new DiscoTrainer after freezing, unfreezing or adding layers"
             )
         state = AgentState(params, self._optimiser_state, self._rule_state)
-        batch = for_learner(stored)
         with noise_from(self._noise_rng, self.device):
             state, info = self.rule.update(self.agent, self._optimiser, state, batch)
         logs = loss_logs(info)
@@ -216,12 +213,11 @@ class DiscoTrainer:
         self.grad_steps += 1
         return logs
 
-    def _probe(self, stored: Rollout) -> None:
+    def _probe(self, batch: Rollout) -> None:
         """Look at the agent's output once, so that mistakes show now and not a replay later."""
         if self._is_probed:
             return
         self.rule.check_device(self.agent)
-        batch = for_learner(stored)
         with unchanged_buffers(self.agent), torch.enable_grad():
             heads = self._heads(batch)
         check_graph(heads)
@@ -246,7 +242,7 @@ class DiscoTrainer:
 
     def _heads(self, batch: Rollout) -> dict[str, Tensor]:
         with noise_from(0, self.device):
-            return self.rule.net(self.agent, batch).heads_of(batch.observations)
+            return self.rule.net(self.agent, batch).heads_of(batch)[0]
 
 
 def _check_settings(lr: float | optim.Schedule, max_grad_value: float) -> None:
@@ -276,18 +272,18 @@ def _check_counts(replay_capacity: int, batch_size: int, replay_ratio: int, seed
         )
 
 
-def _check_saved(state: Any, now: dict[str, Any]) -> None:
+def _check_saved(state: Any, parts: dict[str, Any], rule: dict[str, str]) -> None:
     if not isinstance(state, dict) or "version" not in state:
         raise DiscorlError("this is not the state of a DiscoTrainer: it has no version")
     if state["version"] != STATE_VERSION:
         raise DiscorlError(
             f"the state has version {state['version']!r}, but this package reads {STATE_VERSION}"
         )
-    if lacking := sorted({*now, "replay"} - state.keys()):
+    if lacking := sorted({*parts, "rule", "replay"} - state.keys()):
         raise DiscorlError(f"the saved state lacks {', '.join(lacking)}")
-    if state["rule"] != now["rule"]:
+    if state["rule"] != rule:
         saved = state["rule"].get("name") if isinstance(state["rule"], dict) else state["rule"]
         raise DiscorlError(
             f"the state was saved with the rule {saved!r}, but this trainer has other parameters "
-            f"({now['rule']['name']!r}): make the trainer with the same rule"
+            f"({rule['name']!r}): make the trainer with the same rule"
         )

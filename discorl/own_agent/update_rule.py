@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,8 @@ from discorl.agents.agent import Agent
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.optim import Transform
-from discorl.own_agent.checks import check_rollout
-from discorl.own_agent.collect import AgentRollout
-from discorl.own_agent.contract import check_state
-from discorl.own_agent.module_net import Inputs, ModuleNet
+from discorl.own_agent.checks import accepted
+from discorl.own_agent.module_net import ModuleNet
 from discorl.rules.base import UpdateRule
 from discorl.rules.store import DISCO103, LoadedRule, load_rule
 from discorl.types import AgentState, Heads, Params, Rollout, RuleState, UpdateInfo
@@ -91,10 +89,8 @@ class DiscoUpdateRule:
                 )
         self.device = exact_device(device)
         self.params: Params = tree.to(params, self.device)
-        own: bool = getattr(self.rule, "mask_episode_starts", True)
-        self.mask_episode_starts = own if mask_episode_starts is None else mask_episode_starts
-        """Leave the first step of each episode out of the loss, as the reference does; by default
-        as the rule's agents did when it was found."""
+        if mask_episode_starts is not None:
+            self.rule = replace(self.rule, mask_episode_starts=mask_episode_starts)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -120,7 +116,7 @@ class DiscoUpdateRule:
         has seen: call this once for each step of your optimiser.
         """
         self.check_device(agent)
-        check_rollout(rollout, self.device, self.dtype)
+        rollout = accepted(rollout, self.device, self.dtype)
         if not isinstance(state, RuleState):
             raise DiscorlError(
                 f"state is a {type(state).__name__}: it is what rule.init_state(agent) or the last "
@@ -128,7 +124,7 @@ class DiscoUpdateRule:
             )
         params = trainable_params(agent)
         learner = AgentState(params, (), state)
-        learner, info = self.update(agent, keep_gradients, learner, for_learner(to_store(rollout)))
+        learner, info = self.update(agent, keep_gradients, learner, rollout)
         logs = loss_logs(info)
         del logs["update_norm"]  # the step is yours to make
         leaves = dict(agent.named_parameters())
@@ -139,11 +135,9 @@ class DiscoUpdateRule:
     def update(
         self, agent: nn.Module, optimiser: Transform, state: AgentState, rollout: Rollout
     ) -> tuple[AgentState, UpdateInfo]:
-        """``update_agent`` for a module; ``rollout`` as ``for_learner`` returns it."""
+        """``update_agent`` for a module; ``rollout`` as ``accepted`` returns it."""
         with unchanged_buffers(agent), kept_parameters(agent):
-            learner = Agent(
-                self.net(agent, rollout), self.rule, optimiser, self.mask_episode_starts
-            )
+            learner = Agent(self.net(agent, rollout), self.rule, optimiser)
             return update_agent(learner, self.params, state, rollout)
 
     def net(self, agent: nn.Module, rollout: Rollout) -> ModuleNet:
@@ -185,26 +179,6 @@ def exact_device(device: torch.device | str) -> torch.device:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise DiscorlError(f"the device '{device}' cannot be used: {str(e).splitlines()[0]}") from e
-
-
-def to_store(rollout: Rollout) -> AgentRollout:
-    """The rollout as a replay keeps it: the agent's memory as bare tensors with a time axis."""
-    # Without the graph that made it, which a replay would keep alive for ever; tensors of inference
-    # mode can take no part in a gradient.
-    rollout = tree.map(lambda x: x.clone() if x.is_inference() else x.detach(), rollout)
-    parts = {f.name: getattr(rollout, f.name) for f in fields(rollout)}
-    state = parts.pop("agent_state", None)
-    if state is not None:
-        check_state(state, rollout.actions.shape[1])
-        state = tuple(x.unsqueeze(0) for x in tree.leaves(state))
-    return AgentRollout(**parts, agent_state=state)
-
-
-def for_learner(stored: Rollout) -> Rollout:
-    """What ``to_store`` made, with all that an agent needs to go through it in one place."""
-    state = getattr(stored, "agent_state", None)
-    inputs: Any = Inputs(stored.observations, stored.discounts == 0, state)
-    return replace(stored, observations=inputs)
 
 
 def loss_logs(info: UpdateInfo) -> dict[str, float]:

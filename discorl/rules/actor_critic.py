@@ -20,29 +20,51 @@ from discorl.types import (
     Reader,
     Rollout,
     RuleState,
+    StateValues,
     Targets,
     Unroll,
+    ValuePredictions,
 )
 
 
 @dataclass(frozen=True)
-class ActorCritic:
-    """Policy gradient on V-trace advantages; the defaults are the reference's."""
+class ActorCriticSettings:
+    """The actor-critic baseline."""
 
-    value_head: ValueHead = field(default_factory=ValueHead)
-    returns: ReturnSettings = field(default_factory=ReturnSettings)
     policy_cost: float = 1.0
+    """Weight of the policy gradient."""
     value_cost: float = 0.5
+    """Weight of the value loss."""
     entropy_cost: float = 0.2
+    """Weight of the entropy bonus."""
+    num_bins: int | None = 601
+    """Bins of a categorical value; None for a scalar one."""
+    max_abs_value: float = 300.0
+    """The bins cover values from minus this to this, on the squashed scale."""
     normalize_advantage: bool = False
+    """Scale advantages by their running mean and deviation."""
     normalize_td: bool = False
-    """Scale the value's error by its running deviation; only for scalar values."""
+    """Scale value errors by their running deviation (scalar values only)."""
 
     def __post_init__(self) -> None:
-        if self.normalize_td and self.value_head.num_bins:
+        if self.normalize_td and self.num_bins:
             raise DiscorlError(
                 "normalize_td goes with a scalar value: set num_bins to None or leave it off"
             )
+
+
+@dataclass(frozen=True)
+class ActorCritic(ActorCriticSettings):
+    """Policy gradient on V-trace advantages; the defaults are the reference's."""
+
+    returns: ReturnSettings = field(default_factory=ReturnSettings)
+    mask_episode_starts: bool = True
+
+    value_head: ValueHead = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "value_head", ValueHead(self.num_bins, self.max_abs_value))
 
     def heads(self, num_actions: int) -> Heads:
         return Heads(flat={"logits": num_actions, "v": self.value_head.size})
@@ -64,28 +86,25 @@ class ActorCritic:
         rule_params: Params,
         state: RuleState,
         agent_params: Params,
-        unroll: Unroll,
-        target: Unroll | None,
+        unroll: Unroll[ValuePredictions],
+        target: None,
         rollout: Rollout,
         across: MeanFn,
-    ) -> tuple[Targets, RuleState]:
+    ) -> tuple[Targets[StateValues], RuleState]:
         del rule_params, agent_params, target
-        logits, v = unroll.predictions.logits, unroll.predictions.v
-        assert v is not None
-        values, state = estimate_values(
-            self.value_head.value(v.detach()), logits, rollout, state, self.returns, across
-        )
-        return Targets(values=values), state
+        value = self.value_head.value(unroll.predictions.v.detach())
+        logits = unroll.predictions.logits
+        values, state = estimate_values(value, logits, rollout, state, self.returns, across)
+        return Targets(values), state
 
     def loss(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: ValuePredictions, targets: Targets[StateValues], rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        logits, v, values = predictions.logits[:-1], predictions.v, targets.values
-        assert v is not None and values.normalized_td is not None
+        logits, values = predictions.logits[:-1], targets.values
         td = values.normalized_td if self.normalize_td else values.td
         advantage = values.normalized_advantage if self.normalize_advantage else values.advantage
         policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
-        value_loss = self.value_head.loss(v[:-1], values.value[:-1] + td)
+        value_loss = self.value_head.loss(predictions.v[:-1], values.value[:-1] + td)
         entropies = entropy(logits)
         total = (
             self.policy_cost * policy_loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,12 +13,10 @@ from discorl.types import (
     AgentOutput,
     Heads,
     Params,
-    Predictions,
     Reader,
     Rollout,
     RuleState,
     Targets,
-    Unroll,
 )
 
 
@@ -27,11 +25,22 @@ class UpdateRule(Protocol):
 
     A rule is a fixed structure. What it has learnt are its parameters, which for hand-written
     rules are empty; what it remembers of one agent is that agent's ``RuleState``.
+
+    Unrolls, predictions and targets are of kinds that the rule chooses, so the parameters that take
+    them are ``Any`` here and exact in each rule.
     """
 
     @property
     def returns(self) -> ReturnSettings:
         """How it discounts."""
+        ...
+
+    @property
+    def mask_episode_starts(self) -> bool:
+        """Whether agents leave the first step of each episode out of the loss, as the reference's.
+
+        Where episodes are a step or two long, the first action would never be learnt from.
+        """
         ...
 
     def heads(self, num_actions: int) -> Heads:
@@ -55,20 +64,20 @@ class UpdateRule(Protocol):
         rule_params: Params,
         state: RuleState,
         agent_params: Params,
-        unroll: Unroll,
-        target: Unroll | None,
+        unroll: Any,
+        target: Any,
         rollout: Rollout,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
         """What the predictions should become, and the rule's next memory.
 
         ``unroll`` is the agent's network over the rollout; ``target`` the same with the target
-        parameters, if the rule's state has any.
+        parameters, or None if the rule's state has none.
         """
         ...
 
     def loss(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: Any, targets: Any, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of each step [T-1, B], and its unweighted parts."""
         ...
@@ -77,8 +86,6 @@ class UpdateRule(Protocol):
         """V of each state, as a constant [...]; None if the rule's agents know of no values."""
         ...
 
-    def diagnostics(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
-    ) -> dict[str, Tensor]:
+    def diagnostics(self, predictions: Any, targets: Any, rollout: Rollout) -> dict[str, Tensor]:
         """Means worth logging that the update itself has no need of."""
         ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
+from discorl.bounds import check_shares
 from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
 from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
@@ -19,27 +20,37 @@ from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
     AgentOutput,
+    DiscoPredictions,
+    DiscoTargets,
     Heads,
     LSTMState,
     Params,
-    Predictions,
     Reader,
+    ReadUnroll,
     Rollout,
     RuleState,
-    Targets,
-    Unroll,
 )
 
 
 @dataclass(frozen=True)
-class LossWeights:
-    """Weight of each part of the loss."""
+class DiscoSettings:
+    """The discovered rule. Its network is fixed; these weigh what it says."""
 
-    pi: float = 1.0
-    y: float = 1.0
-    z: float = 1.0
-    aux_pi: float = 1.0
-    q: float = 0.2
+    pi_cost: float = 1.0
+    """Weight of the policy target."""
+    y_cost: float = 1.0
+    """Weight of the target for y."""
+    z_cost: float = 1.0
+    """Weight of the target for z."""
+    aux_pi_cost: float = 1.0
+    """Weight of predicting the policy one step ahead."""
+    q_cost: float = 0.2
+    """Weight of the action-value loss."""
+    target_rate: float = 0.1
+    """Share of the agent's parameters that enters the target network at each update."""
+
+    def __post_init__(self) -> None:
+        check_shares("disco: ", self, "target_rate")
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,7 @@ class DiscoRule:
     sizes: MetaNetSizes = field(default_factory=MetaNetSizes)
     value_head: ValueHead = field(default_factory=ValueHead)
     returns: ReturnSettings = field(default_factory=ReturnSettings)
-    weights: LossWeights = field(default_factory=LossWeights)
-    target_rate: float = 0.1
-    """Share of the current parameters that enters the target parameters at each update."""
+    settings: DiscoSettings = field(default_factory=DiscoSettings)
     mask_episode_starts: bool = True
     """Whether its agents leave the first step of each episode out of the loss. Disco103's do."""
 
@@ -96,13 +105,12 @@ class DiscoRule:
         rule_params: Params,
         state: RuleState,
         agent_params: Params,
-        unroll: Unroll,
-        target: Unroll | None,
+        unroll: ReadUnroll,
+        target: ReadUnroll,
         rollout: Rollout,
         across: MeanFn,
-    ) -> tuple[Targets, RuleState]:
+    ) -> tuple[DiscoTargets, RuleState]:
         assert state.target_params is not None and state.lifetime_rnn is not None
-        assert unroll.reading is not None and target is not None and target.reading is not None
         online, of_target, logits = unroll.reading, target.reading, unroll.predictions.logits
         target_logits = target.predictions.logits
 
@@ -124,7 +132,7 @@ class DiscoRule:
                 across,
             ),
         )
-        targets = Targets(
+        targets = DiscoTargets(
             values=values,
             pi=out.pi,
             y=out.y,
@@ -132,24 +140,14 @@ class DiscoRule:
             lifetime_input=out.lifetime_input,
             target_logits=target_logits,
         )
-        new_state = RuleState(
-            advantage_moments=state.advantage_moments,
-            td_moments=state.td_moments,
-            lifetime_rnn=out.lifetime_rnn,
-            # Follows the parameters from before this update.
-            target_params=tree.lerp(state.target_params, agent_params, self.target_rate),
-        )
-        return targets, new_state
+        # The target follows the parameters from before this update.
+        target_params = tree.lerp(state.target_params, agent_params, self.settings.target_rate)
+        return targets, replace(state, lifetime_rnn=out.lifetime_rnn, target_params=target_params)
 
     def loss(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: DiscoPredictions, targets: DiscoTargets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        p, w = predictions, self.weights
-        assert p.y is not None and p.z_a is not None
-        assert p.q_a is not None and p.aux_pi_a is not None
-        assert targets.pi is not None and targets.y is not None and targets.z is not None
-        assert targets.values.q_target is not None
-
+        p, c = predictions, self.settings
         pi_loss = kl_loss(targets.pi, p.logits[:-1])
         y_loss = kl_loss(targets.y, p.y)
         z_loss = kl_loss(targets.z, p.z_a)
@@ -158,7 +156,8 @@ class DiscoRule:
         aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
         q_loss = self.value_head.loss(p.q_a, targets.values.q_target)
 
-        total = w.pi * pi_loss + w.y * y_loss + w.z * z_loss + w.aux_pi * aux_pi_loss + w.q * q_loss
+        total = c.pi_cost * pi_loss + c.y_cost * y_loss + c.z_cost * z_loss
+        total = total + c.aux_pi_cost * aux_pi_loss + c.q_cost * q_loss
         parts = {"pi": pi_loss, "y": y_loss, "z": z_loss, "aux_pi": aux_pi_loss, "q": q_loss}
         return total, parts
 
@@ -168,14 +167,9 @@ class DiscoRule:
         return (pi * self.value_head.value(output.q.detach())).sum(-1)
 
     def diagnostics(
-        self, predictions: Predictions, targets: Targets, rollout: Rollout
+        self, predictions: DiscoPredictions, targets: DiscoTargets, rollout: Rollout
     ) -> dict[str, Tensor]:
         p, v = predictions, targets.values
-        assert p.y is not None and p.z_a is not None and p.aux_pi_a is not None
-        assert targets.pi is not None and targets.y is not None and targets.z is not None
-        assert v.q_target is not None and v.q_value is not None
-        assert v.q_td is not None and v.normalized_q_td is not None
-        assert targets.target_logits is not None
         means = {
             "logits": p.logits[:-1],
             "entropy": entropy(p.logits[:-1]),

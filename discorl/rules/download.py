@@ -6,10 +6,11 @@ import hashlib
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import wrap_file
 
 from discorl.atomic import atomic_file
 from discorl.errors import DiscorlError
@@ -33,8 +34,14 @@ def download(url: str, path: Path, sha256: str, show_progress: bool = True) -> N
     except OSError as e:
         raise DiscorlError(f"cannot create {path.parent}: {e.strerror}") from None
     for attempt in range(1, ATTEMPTS + 1):
+        digest = hashlib.sha256()
         try:
-            _attempt(url, path, sha256, show_progress)
+            with atomic_file(path) as file:
+                for chunk in _chunks(url, path.name, show_progress):
+                    digest.update(chunk)
+                    file.write(chunk)
+                if digest.hexdigest() != sha256:
+                    raise DiscorlError(f"what {url} sent has the wrong sha256 {digest.hexdigest()}")
             return
         except _TransientError as e:
             if attempt == ATTEMPTS:
@@ -42,37 +49,18 @@ def download(url: str, path: Path, sha256: str, show_progress: bool = True) -> N
             time.sleep(0.5 * 2**attempt)
 
 
-def _attempt(url: str, path: Path, sha256: str, show_progress: bool) -> None:
-    digest = hashlib.sha256()
-    with atomic_file(path) as file:
-        for chunk in _chunks(url, path.name, show_progress):
-            digest.update(chunk)
-            file.write(chunk)
-        if digest.hexdigest() != sha256:
-            raise DiscorlError(f"what {url} sent has the wrong sha256 {digest.hexdigest()}")
-
-
-def _chunks(url: str, label: str, show_progress: bool):
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
+def _chunks(url: str, label: str, show_progress: bool) -> Iterator[bytes]:
     try:
-        with (
-            urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
-            Progress(*columns, disable=not show_progress) as progress,
-        ):
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length") or 0)
-            bar = progress.add_task(f"Downloading {label}", total=total or None)
+            title = f"Downloading {label}"
             received = 0
-            while chunk := response.read(1 << 16):
-                received += len(chunk)
-                if received > MAX_BYTES:
-                    raise DiscorlError(f"{url} sends more than {MAX_BYTES} bytes")
-                progress.advance(bar, len(chunk))
-                yield chunk
+            with wrap_file(response, total, description=title, disable=not show_progress) as stream:
+                while chunk := stream.read(1 << 16):
+                    received += len(chunk)
+                    if received > MAX_BYTES:
+                        raise DiscorlError(f"{url} sends more than {MAX_BYTES} bytes")
+                    yield chunk
             if received < total:
                 raise _TransientError(
                     f"the transfer from {url} broke off at {received} of {total} bytes"

@@ -25,16 +25,24 @@ from discorl.types import (
 
 
 @dataclass(frozen=True)
-class PolicyGradient:
+class PolicyGradientSettings:
+    """The plain policy gradient."""
+
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    normalize_advantage: bool = True
+    """Scale returns by their running mean and deviation."""
+
+
+@dataclass(frozen=True)
+class PolicyGradient(PolicyGradientSettings):
     """REINFORCE with V-trace's off-policy correction and a value of zero everywhere.
 
     The running mean of the returns is the baseline when advantages are normalised.
     """
 
     returns: ReturnSettings = field(default_factory=ReturnSettings)
-    policy_cost: float = 1.0
-    entropy_cost: float = 0.01
-    normalize_advantage: bool = True
+    mask_episode_starts: bool = True
 
     def heads(self, num_actions: int) -> Heads:
         return Heads(flat={"logits": num_actions})
@@ -57,7 +65,7 @@ class PolicyGradient:
         state: RuleState,
         agent_params: Params,
         unroll: Unroll,
-        target: Unroll | None,
+        target: None,
         rollout: Rollout,
         across: MeanFn,
     ) -> tuple[Targets, RuleState]:
@@ -70,7 +78,7 @@ class PolicyGradient:
             self.returns,
             across,
         )
-        return Targets(values=values), state
+        return Targets(values), state
 
     def loss(
         self, predictions: Predictions, targets: Targets, rollout: Rollout
@@ -79,7 +87,7 @@ class PolicyGradient:
         advantage = values.normalized_advantage if self.normalize_advantage else values.advantage
         policy_loss = -log_prob(logits, rollout.actions[:-1]) * advantage
         entropies = entropy(logits)
-        total = self.policy_cost * policy_loss - self.entropy_cost * entropies
+        total = policy_loss - self.entropy_cost * entropies
         return total, {"policy": policy_loss, "entropy": entropies}
 
     def state_value(self, output: AgentOutput) -> None:

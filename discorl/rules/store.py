@@ -13,7 +13,7 @@ from typing import Any
 
 from discorl.cache import user_cache
 from discorl.errors import DiscorlError
-from discorl.rules.disco import DiscoRule, LossWeights
+from discorl.rules.disco import DiscoRule, DiscoSettings
 from discorl.rules.download import download
 from discorl.rules.format import arrays_to_params, read_archive, write_archive
 from discorl.rules.values import ReturnSettings, ValueHead
@@ -63,16 +63,21 @@ def load_rule(name: str | Path) -> LoadedRule:
 
 def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
     """Write a rule file that this package, and the reference if the sizes are its own, can load."""
-    settings = {
-        "discorl_rule": FORMAT_VERSION,
+    comment = {"discorl_rule": FORMAT_VERSION, **file_settings(rule), "provenance": provenance}
+    write_archive(path, params, comment)
+
+
+def file_settings(rule: DiscoRule) -> dict[str, Any]:
+    """The settings of a rule as its file has them: what the costs weigh is their name there."""
+    costs = dataclasses.asdict(rule.settings)
+    target_rate = costs.pop("target_rate")
+    return {
         "value_head": dataclasses.asdict(rule.value_head),
         "returns": dataclasses.asdict(rule.returns),
-        "weights": dataclasses.asdict(rule.weights),
-        "target_rate": rule.target_rate,
+        "weights": {name.removesuffix("_cost"): cost for name, cost in costs.items()},
+        "target_rate": target_rate,
         "mask_episode_starts": rule.mask_episode_starts,
-        "provenance": provenance,
     }
-    write_archive(path, params, settings)
 
 
 def embedded_rules() -> Iterator[tuple[str, Path]]:
@@ -89,14 +94,11 @@ def cache_path() -> Path:
 
 def find_disco103() -> Path | None:
     """Disco103 on this machine: ``DISCORL_DISCO103``, then the user's cache; None if in neither."""
-    if given := os.environ.get(DISCO103_ENV):
-        path = Path(given)
-        if not path.is_file():
-            raise DiscorlError(f"{DISCO103_ENV} names {given}, which is not a file")
-        check_disco103(path)
-        return path
-    path = cache_path()
+    given = os.environ.get(DISCO103_ENV)
+    path = Path(given) if given else cache_path()
     if not path.is_file():
+        if given:
+            raise DiscorlError(f"{DISCO103_ENV} names {given}, which is not a file")
         return None
     check_disco103(path)
     return path
@@ -152,25 +154,30 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"format version {version!r}, but this package reads {FORMAT_VERSION}; update discorl"
         )
-    groups = {"value_head": ValueHead, "returns": ReturnSettings, "weights": LossWeights}
-    settings: dict[str, Any] = {}
-    for key, cls in groups.items():
-        if key in comment:
-            settings[key] = cls(**_checked_fields(comment[key], dataclasses.asdict(cls())))
-    own = {name: getattr(DiscoRule, name) for name in ("target_rate", "mask_episode_starts")}
-    settings |= _checked_fields({k: comment[k] for k in own if k in comment}, own)
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")
-    return settings
+    defaults = file_settings(DiscoRule())
+    found = _sound({k: x for k, x in comment.items() if k in defaults}, defaults)
+    costs = {f"{name}_cost": cost for name, cost in found["weights"].items()}
+    return {
+        "value_head": ValueHead(**found["value_head"]),
+        "returns": ReturnSettings(**found["returns"]),
+        "settings": DiscoSettings(**costs, target_rate=found["target_rate"]),
+        "mask_episode_starts": found["mask_episode_starts"],
+    }
 
 
-def _checked_fields(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+def _sound(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
     """Settings of the kinds that the defaults have: flags, finite numbers, a number of bins."""
     if not isinstance(fields, dict):
         raise ValueError(f"{fields!r} is not a group of settings")
+    sound = dict(defaults)
     for name, value in fields.items():
         if name not in defaults:
             raise ValueError(f"no setting is called {name}")
+        if isinstance(defaults[name], dict):
+            sound[name] = _sound(value, defaults[name])
+            continue
         if name == "num_bins":
             is_sound = value is None or (type(value) is int and 2 <= value <= MAX_BINS)
         elif isinstance(defaults[name], bool):
@@ -179,4 +186,5 @@ def _checked_fields(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
             is_sound = type(value) in (int, float) and abs(value) < MAX_SETTING
         if not is_sound:
             raise ValueError(f"{name} is {value!r:.40}")
-    return fields
+        sound[name] = value
+    return sound

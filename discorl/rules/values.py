@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from discorl.bounds import check_shares
 from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn
 from discorl.ops.softmax import mlp, softmax_linear
-from discorl.types import Layers, Rollout, RuleState, Values
+from discorl.types import ActionValues, Layers, Rollout, RuleState, StateValues
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,17 @@ class ValueHead:
 
 @dataclass(frozen=True)
 class ReturnSettings:
-    """How returns are discounted, traced and normalised."""
+    """How returns are discounted, traced and normalised, for every rule."""
 
     discount: float = 0.997
+    """Discount factor."""
     lambda_: float = 0.95
+    """Trace parameter of Retrace and V-trace."""
     moment_decay: float = 0.99
+    """Decay of the running moments that advantages and value errors are normalised by."""
+
+    def __post_init__(self) -> None:
+        check_shares("returns: ", self, "discount", "lambda_", "moment_decay")
 
 
 def estimate_values(
@@ -89,13 +96,13 @@ def estimate_values(
     state: RuleState,
     settings: ReturnSettings,
     across: MeanFn,
-) -> tuple[Values, RuleState]:
+) -> tuple[StateValues, RuleState]:
     """V-trace from state values [T, B]. Everything is a constant for gradients."""
     value, rho, discounts = _prepare(value, logits, rollout, settings)
     target, advantage = returns.vtrace(value, rollout.rewards[1:], discounts, rho, settings.lambda_)
     td = target - value[:-1]
     state = _updated(state, advantage, td, rollout, settings, across)
-    values = Values(
+    values = StateValues(
         value=value,
         target_value=value,
         rho=rho,
@@ -116,7 +123,7 @@ def estimate_action_values(
     state: RuleState,
     settings: ReturnSettings,
     across: MeanFn,
-) -> tuple[Values, RuleState]:
+) -> tuple[ActionValues, RuleState]:
     """Retrace from action values [T, B, A] of the online and the target network.
 
     V averages both under the online policy. Everything is a constant for gradients.
@@ -141,7 +148,7 @@ def estimate_action_values(
     q_td = q_target - categorical.select_action(q_value[:-1], actions)
     qv_advantage = target_q_value - target_value.unsqueeze(-1)
     state = _updated(state, advantage, q_td, rollout, settings, across)
-    values = Values(
+    values = ActionValues(
         value=value,
         target_value=target_value,
         rho=rho,

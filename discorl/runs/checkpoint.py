@@ -53,6 +53,7 @@ def restore(template: T, loaded: Any, where: str = "") -> T:
     names the entry that does not fit.
     """
     x: Any = template
+    loaded = _in_todays_names(x, loaded)
     if (parts := named_parts(x)) is not None:
         restored: Any = _restore_parts(parts, loaded, where)
         if isinstance(x, dict):
@@ -77,6 +78,17 @@ def _restore_parts(parts: dict[str, Any], loaded: Any, where: str) -> dict[str, 
     if extra := sorted(loaded.keys() - parts.keys()):
         raise _misfit(where, f"has {', '.join(extra)}, which nothing here takes")
     return {name: restore(t, loaded[name], below(where, name)) for name, t in parts.items()}
+
+
+def _in_todays_names(template: Any, loaded: Any) -> Any:
+    """Fields by the names that they have now; those of a named tuple may come without names."""
+    names = getattr(template, "_fields", ())
+    if names and isinstance(loaded, tuple) and len(loaded) == len(names):
+        return dict(zip(names, loaded, strict=True))
+    former = getattr(template, "FORMER_NAMES", {})
+    if former and isinstance(loaded, dict):
+        return {former.get(name, name): x for name, x in loaded.items()}
+    return loaded
 
 
 def _restore_generator(template: torch.Generator, loaded: Any, where: str) -> Any:

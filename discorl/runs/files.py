@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ except ImportError:  # Windows
 def new_run_folder(out: Path | None, default_name: str) -> Path:
     """Create the folder of a run; refuses one that already holds a run."""
     folder = out or Path("runs") / f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if out is not None and (folder / "config.json").exists():
-        raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
+    if out is not None:
+        _check_free(folder)
     try:
         try:
             folder.mkdir(parents=True, exist_ok=out is not None)
@@ -49,11 +49,16 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
 
 
 @contextmanager
-def started_folder(out: Path | None, default_name: str) -> Iterator[Path]:
-    """``new_run_folder`` while a run starts: if that fails, nothing of it is left behind."""
+def started_folder(out: Path | None, default_name: str, stack: ExitStack) -> Iterator[Path]:
+    """A new run's folder, which ``stack`` holds from now on, while the run starts in it.
+
+    If that fails, nothing of it is left behind.
+    """
     base = out or Path("runs")
     missing = [p for p in (base, *base.parents) if not p.exists()]
     folder = new_run_folder(out, default_name)
+    stack.enter_context(held(folder))
+    _check_free(folder)  # again: another process may have been faster
     before = set(folder.iterdir())
     try:
         yield folder
@@ -64,6 +69,11 @@ def started_folder(out: Path | None, default_name: str) -> Iterator[Path]:
             with suppress(OSError):  # another run has begun in it meanwhile
                 path.rmdir()
         raise
+
+
+def _check_free(folder: Path) -> None:
+    if (folder / "config.json").exists():
+        raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from discorl.errors import DiscorlError
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row
+from discorl.runs.threads import Threads
 
 
 class Diverged(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
@@ -24,6 +25,8 @@ class RunConfig(Protocol):
     def steps(self) -> int: ...
     @property
     def out(self) -> Path | None: ...
+    @property
+    def threads(self) -> Threads: ...
     @property
     def log(self) -> str: ...
     @property

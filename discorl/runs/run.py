@@ -21,6 +21,7 @@ from discorl.runs.interrupt import StopRequest
 from discorl.runs.malloc import keep_freed_memory
 from discorl.runs.outputs import Outputs
 from discorl.runs.program import Diverged, Program, RunResult
+from discorl.runs.threads import ThreadTuner
 
 
 def run(program: Program, console: Console | None = None, resume: bool = False) -> RunResult:
@@ -47,9 +48,8 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
     """Begin in a folder of its own, which ``stack`` holds."""
     is_first, headline = program.ranks.is_first, program.begin(None)
     distributed.any_of(False)  # wait: where a process could not begin, none goes on
-    with started_folder(out, program.name) if is_first else nullcontext() as made:
+    with started_folder(out, program.name, stack) if is_first else nullcontext() as made:
         folder = Path(distributed.broadcast(str(made)))
-        stack.enter_context(held(folder) if is_first else nullcontext())
         outputs = Outputs(program, folder, _settings(program, folder, {}), console)
     console.print(f"{headline}, into {folder}", highlight=False)
     return outputs
@@ -106,9 +106,9 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
     """All steps; then the result, however they ended."""
     folder, failure = outputs.folder, None
     kept = [folder / program.result]
-    with outputs, StopRequest(patient=program.ranks.size > 1) as stop:
+    with outputs, _threads(program) as threads, StopRequest(program.ranks.size > 1) as stop:
         try:
-            _step_to_the_end(program, outputs, stop)
+            _step_to_the_end(program, outputs, threads, stop)
         except KeyboardInterrupt:
             stop.reason = stop.reason or "Ctrl-C"
         except (Diverged, EnvFailure) as e:
@@ -134,11 +134,23 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
     return RunResult(folder, outputs.rows, interrupted)
 
 
-def _step_to_the_end(program: Program, outputs: Outputs, stop: StopRequest) -> None:
+def _threads(program: Program) -> ThreadTuner:
+    """As the user wants. Auto is for one process that computes itself: others wait for each other,
+    or for the device, and their times say nothing."""
+    threads, ranks = program.config.threads, program.ranks
+    if threads == "auto" and (ranks.size > 1 or ranks.device.type != "cpu"):
+        threads = torch.get_num_threads()
+    return ThreadTuner(threads)
+
+
+def _step_to_the_end(
+    program: Program, outputs: Outputs, threads: ThreadTuner, stop: StopRequest
+) -> None:
     """The loop. No checkpoint knows of a last row out of turn: more steps may follow it."""
     state, steps = program.state, program.config.steps
     while state.step < steps:
-        program.step(outputs.folder)
+        with threads.step():
+            program.step(outputs.folder)
         outputs.tick()
         if outputs.row_is_due():
             outputs.log()

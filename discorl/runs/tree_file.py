@@ -263,25 +263,23 @@ def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor
 def _decode(x: Any, arrays: list[Tensor], depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError("too deep")
+    if isinstance(x, list):
+        raise ValueError("a list without a kind")
     if not isinstance(x, dict):
-        if isinstance(x, list):
-            raise ValueError("a list without a kind")
         return x
     ((kind, value),) = x.items()
-    if kind == "dict":
-        if not isinstance(value, dict):
-            raise ValueError(f"a dict of {value!r:.20}")
+    if kind == "dict" and isinstance(value, dict):
         return {k: _decode(v, arrays, depth + 1) for k, v in value.items()}
-    if kind in ("list", "tuple"):
-        if not isinstance(value, list):
-            raise ValueError(f"a {kind} of {value!r:.20}")
+    if kind in ("list", "tuple") and isinstance(value, list):
         items = [_decode(v, arrays, depth + 1) for v in value]
         return items if kind == "list" else tuple(items)
-    if type(value) is not int or not 0 <= value < len(arrays):
-        raise ValueError(f"array {value!r:.20}")
-    array = arrays[value]
-    if kind == "tensor":
-        return array
-    if kind in ("array", "scalar"):
-        return array.numpy() if kind == "array" else array.numpy()[()]
-    raise ValueError(f"the kind {kind!r:.20}")
+    if kind in _LEAVES and type(value) is int and 0 <= value < len(arrays):
+        return _LEAVES[kind](arrays[value])
+    raise ValueError(f"{kind!r:.20} of {value!r:.20}")
+
+
+_LEAVES: dict[str, Callable[[Tensor], Any]] = {
+    "tensor": lambda x: x,
+    "array": lambda x: x.numpy(),
+    "scalar": lambda x: x.numpy()[()],
+}

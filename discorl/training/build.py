@@ -29,20 +29,8 @@ def make_environment(config: TrainConfig, ranks: Ranks, env: Any = None) -> Env:
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
     """The agent that ``config`` describes, for an environment and a rule."""
-    return Agent(
-        agent_net(spec, rule, config.net),
-        rule,
-        make_optimiser(config),
-        masks_episode_starts(config, rule),
-        config.burn_in,
-    )
-
-
-def masks_episode_starts(config: TrainConfig, rule: UpdateRule) -> bool:
-    """As configured; else as the rule was discovered, which for Disco103 is to mask them."""
-    if config.mask_episode_starts is not None:
-        return config.mask_episode_starts
-    return getattr(rule, "mask_episode_starts", True)
+    net = agent_net(spec, rule, config.net)
+    return Agent(net, rule, make_optimiser(config), config.burn_in)
 
 
 def make_optimiser(config: TrainConfig) -> optim.Transform:

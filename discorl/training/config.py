@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 from discorl.agents.replay import num_trajectories
+from discorl.bounds import check_above_0, check_at_least, check_shares
 from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
+from discorl.rules.actor_critic import ActorCriticSettings
+from discorl.rules.disco import DiscoSettings
+from discorl.rules.policy_gradient import PolicyGradientSettings
+from discorl.rules.values import ReturnSettings
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.metrics import log_names
+from discorl.runs.threads import check_threads
 
 
 @dataclass(frozen=True)
@@ -33,80 +39,8 @@ class OptimiserConfig:
     """Environment steps over which the learning rate rises from 0."""
 
     def __post_init__(self) -> None:
-        for name in ("weight_decay", "warmup_steps"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise DiscorlError(f"optimiser: {name} must be 0 or more")
-        for name in ("learning_rate", "max_abs_update"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise DiscorlError(f"optimiser: {name} must be a number above 0")
-
-
-@dataclass(frozen=True)
-class DiscoConfig:
-    """The discovered rule. Its network is fixed; these weigh what it says."""
-
-    pi_cost: float = 1.0
-    """Weight of the policy target."""
-    y_cost: float = 1.0
-    """Weight of the target for y."""
-    z_cost: float = 1.0
-    """Weight of the target for z."""
-    aux_pi_cost: float = 1.0
-    """Weight of predicting the policy one step ahead."""
-    q_cost: float = 0.2
-    """Weight of the action-value loss."""
-    target_rate: float = 0.1
-    """Share of the agent's parameters that enters the target network at each update."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.target_rate <= 1:
-            raise DiscorlError(
-                f"disco: target_rate must lie between 0 and 1, not {self.target_rate}"
-            )
-
-
-@dataclass(frozen=True)
-class ActorCriticConfig:
-    """The actor-critic baseline."""
-
-    policy_cost: float = 1.0
-    """Weight of the policy gradient."""
-    value_cost: float = 0.5
-    """Weight of the value loss."""
-    entropy_cost: float = 0.2
-    """Weight of the entropy bonus."""
-    num_bins: int | None = 601
-    """Bins of a categorical value; None for a scalar one."""
-    max_abs_value: float = 300.0
-    """The bins cover values from minus this to this, on the squashed scale."""
-    normalize_advantage: bool = False
-    """Scale advantages by their running mean and deviation."""
-    normalize_td: bool = False
-    """Scale value errors by their running deviation (scalar values only)."""
-
-
-@dataclass(frozen=True)
-class PolicyGradientConfig:
-    """The plain policy gradient."""
-
-    entropy_cost: float = 0.01
-    """Weight of the entropy bonus."""
-    normalize_advantage: bool = True
-    """Scale returns by their running mean and deviation."""
-
-
-@dataclass(frozen=True)
-class ReturnConfig:
-    """Discounting, for every rule."""
-
-    discount: float = 0.997
-    """Discount factor."""
-    lambda_: float = 0.95
-    """Trace parameter of Retrace and V-trace."""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.discount <= 1 and 0 <= self.lambda_ <= 1):
-            raise DiscorlError("returns: discount and lambda_ must lie between 0 and 1")
+        check_at_least(0, "optimiser: ", self, "weight_decay", "warmup_steps")
+        check_above_0("optimiser: ", self, "learning_rate", "max_abs_update")
 
 
 @dataclass(frozen=True)
@@ -125,6 +59,9 @@ class TrainConfig:
     """Two runs with the same seed on the same machine are equal to the last bit."""
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest that is there."""
+    threads: int | Literal["auto"] = "auto"
+    """Threads that torch computes with. auto times real steps, at the start and again when they
+    become slow, and takes the fastest; small networks get one. OMP_NUM_THREADS is the most."""
     out: Path | None = None
     """Folder of the run; by default a new one below runs/."""
     preset: Literal["small", "paper"] = "small"
@@ -171,24 +108,18 @@ class TrainConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     net: NetConfig = field(default_factory=NetConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
-    returns: ReturnConfig = field(default_factory=ReturnConfig)
-    disco: DiscoConfig = field(default_factory=DiscoConfig)
-    actor_critic: ActorCriticConfig = field(default_factory=ActorCriticConfig)
-    policy_gradient: PolicyGradientConfig = field(default_factory=PolicyGradientConfig)
+    returns: ReturnSettings = field(default_factory=ReturnSettings)
+    disco: DiscoSettings = field(default_factory=DiscoSettings)
+    actor_critic: ActorCriticSettings = field(default_factory=ActorCriticSettings)
+    policy_gradient: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
 
     def __post_init__(self) -> None:
-        positive = (
-            "steps",
-            "num_envs",
-            "batch_size",
-            "replay_capacity",
-            "updates_per_step",
-            "log_every",
-        )
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise DiscorlError(f"{name} must be at least 1, not {getattr(self, name)}")
+        counts = ("steps", "num_envs", "batch_size", "replay_capacity", "frame_stack")
+        check_at_least(1, "", self, *counts, "updates_per_step", "log_every")
+        check_at_least(0, "", self, "replay_transitions")
+        check_shares("", self, "replay_share")
         log_names(self.log)
+        check_threads(self.threads)
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
@@ -210,8 +141,6 @@ class TrainConfig:
             )
 
     def _check_replay(self) -> None:
-        if self.replay_transitions < 0:
-            raise DiscorlError(f"replay_transitions must be 0 or more: {self.replay_transitions}")
         name = "replay_transitions" if self.replay_transitions else "replay_capacity"
         kept = self.replay_trajectories
         if kept < self.batch_size:
@@ -221,10 +150,6 @@ class TrainConfig:
             )
         if self.num_envs > kept:
             raise DiscorlError(f"num_envs is above {name} ({kept} trajectories): raise {name}")
-        if not 0 <= self.replay_share <= 1:
-            raise DiscorlError(f"replay_share must lie between 0 and 1, not {self.replay_share}")
-        if self.frame_stack < 1:
-            raise DiscorlError(f"frame_stack must be at least 1, not {self.frame_stack}")
 
     @property
     def replay_trajectories(self) -> int:

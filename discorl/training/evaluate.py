@@ -12,12 +12,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from torch import Tensor
 
+from discorl.agents.episodes import RunningEpisodes
 from discorl.comparison.human import human_scale
 from discorl.comparison.statistics import Estimate, aggregate, mean
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
-from discorl.training.trained_agent import LoadedAgent, Policy
+from discorl.training.trained_agent import LoadedAgent
 from discorl.types import TimeStep
 
 MAX_EPISODE_STEPS = 27_000
@@ -103,48 +105,31 @@ def play(
 
     Each copy has its share to play. Taking whichever end first would favour short episodes.
     """
-    generator = torch.Generator(device=agent.device).manual_seed(seed)
-    policy = Policy(agent, greedy, generator)
-    left = np.array([episodes // env.num_envs] * env.num_envs)
+    at = agent.begin(env, seed)
+    running = RunningEpisodes(env.num_envs, torch.float64)
+    running.add(rewards_of(at.timestep), at.timestep.is_dead)
+    left = torch.full((env.num_envs,), episodes // env.num_envs)
     left[: episodes % env.num_envs] += 1
-    returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-    finished: list[tuple[float, int]] = []
+    finished: list[tuple[float, float]] = []
     num_cut = 0
-    state, timestep = env.reset(generator)
-    resetting = np.zeros(env.num_envs, np.bool_)
-    while left.any():
-        state, timestep = env.step(state, policy(timestep), generator)
-        returns += rewards_of(timestep)
-        lengths += ~resetting
-        ended = has_ended(timestep)
-        resetting = is_dead(timestep)
-        stuck = ~ended & (lengths >= max_steps) & (left > 0)
-        for i in np.flatnonzero((ended | stuck) & (left > 0)):
-            finished.append((float(returns[i]), int(lengths[i])))
+    while bool(left.any()):
+        _, at = agent.step(env, at, greedy)
+        running.add(rewards_of(at.timestep), at.timestep.is_dead)
+        ended = at.timestep.ended.cpu() & (left > 0)
+        stuck = ~ended & (running.lengths >= max_steps) & (left > 0)
+        finished += running.take(ended | stuck)
         num_cut += int(stuck.sum())
-        left = np.where(stuck, 0, left - (ended & (left > 0)))  # a stuck copy cannot be restarted
-        returns[ended], lengths[ended] = 0.0, 0
-    return Episodes(seed, [r for r, _ in finished], [n for _, n in finished], num_cut)
+        left = torch.where(stuck, 0, left - ended.long())  # a stuck copy cannot be restarted
+    return Episodes(seed, [r for r, _ in finished], [int(n) for _, n in finished], num_cut)
 
 
-def rewards_of(timestep: TimeStep) -> np.ndarray:
+def rewards_of(timestep: TimeStep) -> Tensor:
     """Rewards as the environment gave them, not as they were scaled for learning."""
     raw = timestep.raw_reward
-    rewards = (timestep.reward if raw is None else raw).cpu().double().numpy()
-    if not np.isfinite(rewards).all():
+    rewards = (timestep.reward if raw is None else raw).cpu().double()
+    if not bool(rewards.isfinite().all()):
         raise DiscorlError("the environment sent rewards that are NaN or infinite")
     return rewards
-
-
-def has_ended(timestep: TimeStep) -> np.ndarray:
-    """Whether the last action ended its episode; True once for each."""
-    return timestep.ended.cpu().numpy()
-
-
-def is_dead(timestep: TimeStep) -> np.ndarray:
-    """Whether the next action will only reset."""
-    dead = timestep.is_dead
-    return np.zeros(len(timestep.reward), np.bool_) if dead is None else dead.cpu().numpy()
 
 
 def print_evaluation(result: Evaluation, console: Console) -> None:

@@ -43,10 +43,12 @@ def draw_episode(
     name = _most_like_a_picture(observations[0])
     arrays = np.stack([(x[name] if isinstance(x, dict) else x).cpu().numpy() for x in observations])
     if arrays.ndim == 4:
-        if _is_image(spec, name):
-            arrays = _newest(np.moveaxis(arrays, 1, -1), num_stacked)
-        else:
-            arrays = _channels_last(arrays)
+        is_image = _is_image(spec, name)
+        if is_image or arrays.shape[1] < arrays.shape[-1]:  # the shorter axis holds the channels
+            arrays = np.moveaxis(arrays, 1, -1)
+        channels, rest = divmod(arrays.shape[-1], num_stacked)
+        if is_image and not rest:
+            arrays = arrays[..., -channels:]
     drawn = _pixels(arrays) if _has_pixels(arrays) else _grid(arrays.astype(np.float64))
     return [enlarge(frame) for frame in drawn]
 
@@ -65,12 +67,6 @@ def _is_image(spec: EnvSpec | None, name: str) -> bool:
     return spec.observations[name].is_image if spec.observations else spec.is_image
 
 
-def _newest(stacks: np.ndarray, num_stacked: int) -> np.ndarray:
-    """The last frame of stacks [T, H, W, k * C], if they are such."""
-    channels, rest = divmod(stacks.shape[-1], num_stacked)
-    return stacks if rest else stacks[..., -channels:]
-
-
 def _has_pixels(arrays: np.ndarray) -> bool:
     """Bytes with colours or one channel, or too large to be the planes of a board."""
     if arrays.dtype != np.uint8 or arrays.ndim != 4:
@@ -87,19 +83,12 @@ def _grid(arrays: np.ndarray) -> Frame:
     """Numbers: each plane adds its colour, as bright as its value. [T, ...] -> [T, H, W, 3]"""
     while arrays.ndim < 3:
         arrays = arrays[:, None]  # a vector is a row of cells
-    if arrays.ndim == 3:
-        arrays = arrays[..., None]
-    arrays = arrays.reshape(len(arrays), *arrays.shape[1:3], -1) if arrays.ndim > 4 else arrays
+    arrays = arrays.reshape(*arrays.shape[:3], -1)
     top = np.abs(arrays).max() or 1.0
     # Values below zero are drawn darker than the background.
     share = (arrays / top)[..., None]  # [T, H, W, C, 1]
     colours = PLANES[np.arange(arrays.shape[-1]) % len(PLANES)] - BACKGROUND
     return (BACKGROUND + (share * colours).sum(-2)).clip(0, 255).astype(np.uint8)
-
-
-def _channels_last(arrays: np.ndarray) -> np.ndarray:
-    """The shorter of the first and the last axis holds the channels. [T, ., ., .]"""
-    return np.moveaxis(arrays, 1, -1) if arrays.shape[1] < arrays.shape[-1] else arrays
 
 
 def enlarge(frame: Frame) -> Frame:

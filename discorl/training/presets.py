@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNetSizes
+from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.store import DISCO103, load_rule
 from discorl.rules.values import ReturnSettings
-from discorl.training.config import (
-    ActorCriticConfig,
-    DiscoConfig,
-    EnvConfig,
-    NetConfig,
-    OptimiserConfig,
-    ReturnConfig,
-    TrainConfig,
-)
+from discorl.training.config import EnvConfig, NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.rule_choice import ACTOR_CRITIC, POLICY_GRADIENT, best_at_hand
 
 Preset = Literal["small", "paper"]
@@ -38,37 +31,54 @@ IMPALA_NET = NetConfig(torso_kind="impala", action_lstm=256, head_hidden=(256,),
 """The network of the IMPALA paper with its LSTM, which the paper names for DMLab."""
 
 
-@dataclass(frozen=True)
-class PaperRow:
-    """A column of the paper's Extended Data Table 6, as transcribed: not checked with the original.
-
-    The length of a run is not in that table; where the paper names none, it is our choice.
-    """
-
-    learning_rate: float
-    schedule: Literal["constant", "cosine"]
-    warmup_steps: int
-    weight_decay: float
-    max_abs_update: float
-    discount: float
-    frame_stack: int
-    batch_size: int
-    replay_transitions: int
-    replay_share: float
-    rollout_length: int
-    env_steps: int = 200_000_000
+def _row(
+    optimiser: OptimiserConfig,
+    discount: float,
+    frame_stack: int,
+    batch_size: int,
+    replay_transitions: int,
+    replay_share: float,
+    rollout_length: int,
+    env_steps: int = 200_000_000,
+) -> TrainConfig:
+    """One update for each rollout, of as many environments as a batch has fresh trajectories."""
+    num_envs = max(1, round((1 - replay_share) * batch_size))
+    return TrainConfig(
+        preset="paper",
+        steps=env_steps // (num_envs * rollout_length),
+        num_envs=num_envs,
+        rollout_length=rollout_length,
+        batch_size=batch_size,
+        replay_transitions=replay_transitions,
+        replay_share=replay_share,
+        frame_stack=frame_stack,
+        net=PAPER_NET,
+        optimiser=optimiser,
+        returns=ReturnSettings(discount),
+    )
 
 
 PAPER = {
-    "atari": PaperRow(3e-4, "cosine", 5_000_000, 0.1, 1.0, 0.997, 4, 96, 1_760_000, 0.95, 29),
-    "crafter": PaperRow(
-        3e-4, "constant", 0, 0.3, 1.0, 0.997, 32, 24, 400_000, 0.99, 29, env_steps=20_000_000
+    "atari": _row(
+        OptimiserConfig(3e-4, 1.0, 0.1, "cosine", 5_000_000), 0.997, 4, 96, 1_760_000, 0.95, 29
     ),
-    "dmlab": PaperRow(5e-4, "cosine", 1_000_000, 0.01, 1.0, 0.99, 1, 96, 220_000, 0.9, 100),
-    "nethack": PaperRow(1e-4, "cosine", 10_000_000, 0.03, 0.3, 0.997, 4, 96, 1_760_000, 0.95, 29),
-    "procgen": PaperRow(3e-4, "cosine", 1_000_000, 0.1, 1.0, 0.997, 4, 192, 880_000, 0.9, 29),
-    "sokoban": PaperRow(3e-4, "cosine", 0, 0.1, 1.0, 0.997, 4, 96, 880_000, 0.9, 29),
+    "crafter": _row(
+        OptimiserConfig(3e-4, 1.0, 0.3), 0.997, 32, 24, 400_000, 0.99, 29, env_steps=20_000_000
+    ),
+    "dmlab": _row(
+        OptimiserConfig(5e-4, 1.0, 0.01, "cosine", 1_000_000), 0.99, 1, 96, 220_000, 0.9, 100
+    ),
+    "nethack": _row(
+        OptimiserConfig(1e-4, 0.3, 0.03, "cosine", 10_000_000), 0.997, 4, 96, 1_760_000, 0.95, 29
+    ),
+    "procgen": _row(
+        OptimiserConfig(3e-4, 1.0, 0.1, "cosine", 1_000_000), 0.997, 4, 192, 880_000, 0.9, 29
+    ),
+    "sokoban": _row(OptimiserConfig(3e-4, 1.0, 0.1, "cosine"), 0.997, 4, 96, 880_000, 0.9, 29),
 }
+"""The columns of the paper's Extended Data Table 6, as transcribed: not checked with the original.
+
+The length of a run is not in that table; where the paper names none, it is our choice."""
 
 
 def catch(task: str = "catch") -> TrainConfig:
@@ -187,11 +197,8 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     if found.sizes != MetaNetSizes() and prefix not in {*BY_PREFIX, "minatar", "minigrid"}:
         config = _for_small_rule(config)
     if found.returns != ReturnSettings():
-        returns = ReturnConfig(found.returns.discount, found.returns.lambda_)
-        config = replace(config, returns=returns)
-    w = found.weights
-    disco = DiscoConfig(w.pi, w.y, w.z, w.aux_pi, w.q, found.target_rate)
-    return replace(config, disco=disco)
+        config = replace(config, returns=found.returns)
+    return replace(config, disco=found.settings)
 
 
 def _for_small_rule(config: TrainConfig) -> TrainConfig:
@@ -219,21 +226,13 @@ def _for_actor_critic(config: TrainConfig) -> TrainConfig:
     if prefix not in SMALL_ONLY:
         return config
     optimiser = replace(config.optimiser, learning_rate=1e-3)
-    if prefix == "gym":
-        return replace(
-            config,
-            batch_size=config.num_envs,
-            updates_per_step=1,
-            replay_share=0.0,
-            net=replace(config.net, zero_values=True),
-            optimiser=optimiser,
-            actor_critic=ActorCriticConfig(entropy_cost=0.01),
-        )
+    own = ActorCriticSettings(entropy_cost=0.01)
+    config = replace(config, replay_share=0.5, optimiser=optimiser, actor_critic=own)
+    if prefix != "gym":
+        return replace(config, actor_critic=replace(own, num_bins=None))
+    net = replace(config.net, zero_values=True)
     return replace(
-        config,
-        replay_share=0.5,
-        optimiser=optimiser,
-        actor_critic=ActorCriticConfig(entropy_cost=0.01, num_bins=None),
+        config, replay_share=0.0, batch_size=config.num_envs, updates_per_step=1, net=net
     )
 
 
@@ -252,30 +251,7 @@ def for_task(task: str, preset: str = "small") -> TrainConfig:
 
 
 def _paper(task: str, suite: str, net: NetConfig = PAPER_NET) -> TrainConfig:
-    """One update for each rollout, of as many environments as a batch has fresh trajectories."""
-    row = PAPER[suite]
-    num_envs = max(1, round((1 - row.replay_share) * row.batch_size))
-    return TrainConfig(
-        task=task,
-        preset="paper",
-        steps=row.env_steps // (num_envs * row.rollout_length),
-        num_envs=num_envs,
-        rollout_length=row.rollout_length,
-        batch_size=row.batch_size,
-        replay_transitions=row.replay_transitions,
-        replay_share=row.replay_share,
-        frame_stack=row.frame_stack,
-        env=EnvConfig(suite=default_settings(task)),
-        net=net,
-        optimiser=OptimiserConfig(
-            learning_rate=row.learning_rate,
-            max_abs_update=row.max_abs_update,
-            weight_decay=row.weight_decay,
-            schedule=row.schedule,
-            warmup_steps=row.warmup_steps,
-        ),
-        returns=ReturnConfig(discount=row.discount),
-    )
+    return replace(PAPER[suite], task=task, env=EnvConfig(suite=default_settings(task)), net=net)
 
 
 def _small(
@@ -286,27 +262,19 @@ def _small(
     A short run has more updates for each environment step, the highest of the paper's learning
     rates, and a short warm-up.
     """
-    row = PAPER[suite]
-    num_envs, length = 8, rollout_length or row.rollout_length
-    return TrainConfig(
-        task=task,
+    paper = _paper(task, suite, _small_net())
+    num_envs, length = 8, rollout_length or paper.rollout_length
+    warmup_steps = min(10_000, paper.optimiser.warmup_steps)
+    return replace(
+        paper,
+        preset="small",
         steps=env_steps // (num_envs * length),
         num_envs=num_envs,
         rollout_length=length,
         batch_size=16,
         replay_transitions=50_000,
         replay_share=0.75,
-        frame_stack=row.frame_stack,
-        env=EnvConfig(suite=default_settings(task)),
-        net=_small_net(),
-        optimiser=OptimiserConfig(
-            learning_rate=5e-4,
-            max_abs_update=row.max_abs_update,
-            weight_decay=row.weight_decay,
-            schedule=row.schedule,
-            warmup_steps=10_000 if row.warmup_steps else 0,
-        ),
-        returns=ReturnConfig(discount=row.discount),
+        optimiser=replace(paper.optimiser, learning_rate=5e-4, warmup_steps=warmup_steps),
     )
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
-from discorl.rules.disco import LossWeights
+from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
 from discorl.rules.store import DISCO103, DISCO103_ENV, embedded_rules, find_disco103, load_rule
-from discorl.rules.values import ReturnSettings, ValueHead
 from discorl.training.config import TrainConfig
 from discorl.types import Params
 
@@ -34,34 +33,20 @@ def choose_rule(config: TrainConfig) -> RuleChoice:
     name, note = config.rule, ""
     if name == "auto":
         name, note = best_at_hand()
-    returns = ReturnSettings(config.returns.discount, config.returns.lambda_)
+    rule: ActorCritic | PolicyGradient | DiscoRule
+    params, path = {}, None
     if name == ACTOR_CRITIC:
-        return RuleChoice(name, _actor_critic(config, returns), {}, note=note)
-    if name == POLICY_GRADIENT:
-        c = config.policy_gradient
-        rule = PolicyGradient(
-            returns, entropy_cost=c.entropy_cost, normalize_advantage=c.normalize_advantage
-        )
-        return RuleChoice(name, rule, {}, note=note)
-
-    loaded = load_rule(name)
-    c = config.disco
-    weights = LossWeights(c.pi_cost, c.y_cost, c.z_cost, c.aux_pi_cost, c.q_cost)
-    rule = replace(loaded.rule, returns=returns, weights=weights, target_rate=c.target_rate)
-    return RuleChoice(loaded.name, rule, loaded.params, loaded.path, note)
-
-
-def _actor_critic(config: TrainConfig, returns: ReturnSettings) -> ActorCritic:
-    c = config.actor_critic
-    return ActorCritic(
-        value_head=ValueHead(c.num_bins, c.max_abs_value),
-        returns=returns,
-        policy_cost=c.policy_cost,
-        value_cost=c.value_cost,
-        entropy_cost=c.entropy_cost,
-        normalize_advantage=c.normalize_advantage,
-        normalize_td=c.normalize_td,
-    )
+        rule = ActorCritic(**vars(config.actor_critic))
+    elif name == POLICY_GRADIENT:
+        rule = PolicyGradient(**vars(config.policy_gradient))
+    else:
+        loaded = load_rule(name)
+        name, params, path = loaded.name, loaded.params, loaded.path
+        rule = replace(loaded.rule, settings=config.disco)
+    rule = replace(rule, returns=config.returns)
+    if config.mask_episode_starts is not None:
+        rule = replace(rule, mask_episode_starts=config.mask_episode_starts)
+    return RuleChoice(name, rule, params, path, note)
 
 
 def best_at_hand() -> tuple[str, str]:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from discorl import tree
+from discorl.agents.acting import Acting, act
 from discorl.agents.agent import Agent
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
@@ -20,7 +20,7 @@ from discorl.runs.distributed import Ranks
 from discorl.training.build import make_replay
 from discorl.training.config import TrainConfig
 from discorl.training.stats import EpisodeStats, UpdateStats
-from discorl.types import AgentState, LSTMState, TimeStep
+from discorl.types import AgentState, Memory, TimeStep
 
 KIND = "discorl train"
 SHARED = ("step", "seconds", "agent", "updates")
@@ -55,7 +55,7 @@ class TrainState:
     agent: AgentState
     env_state: Any
     timestep: TimeStep
-    core_state: LSTMState | None
+    core_state: Memory
     """Of a recurrent agent, as it acts."""
     act_rng: torch.Generator
     sample_rng: torch.Generator
@@ -63,6 +63,15 @@ class TrainState:
     replay: Replay
     episodes: EpisodeStats
     updates: UpdateStats
+
+    @property
+    def acting(self) -> Acting:
+        """Where the next rollout begins."""
+        return Acting(self.env_state, self.timestep, self.act_rng, self.core_state)
+
+    @acting.setter
+    def acting(self, at: Acting) -> None:
+        self.env_state, self.timestep, self.core_state = at.env_state, at.timestep, at.memory
 
 
 def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> TrainState:
@@ -83,7 +92,7 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> Trai
         agent=newborn,
         env_state=env_state,
         timestep=timestep,
-        core_state=agent.zero_state(env.num_envs, ranks.device),
+        core_state=agent.initial_memory(env.num_envs, ranks.device),
         act_rng=act_rng,
         sample_rng=sample_rng,
         env_memory=EnvMemory(env),
@@ -118,16 +127,8 @@ def restore_state(
     own = _distribute(loaded)
     # An act of one rollout shows what the replay stores; nothing of it remains.
     scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
-    rollout, *_ = collect_rollout(
-        agent.net,
-        state.agent.params,
-        env,
-        state.env_state,
-        state.timestep,
-        num_steps,
-        scratch,
-        core_state=state.core_state,
-    )
+    start = dataclasses.replace(state.acting, rng=scratch)
+    rollout, _ = act(agent.net, state.agent.params, env, start, num_steps)
     state.replay.add(rollout)
     is_exact = bool(tree.leaves(state.env_state))
     begun_anew = () if is_exact else ("env_state", "timestep")
@@ -145,7 +146,7 @@ def restore_state(
             setattr(state, f.name, restore(part, own[f.name], f.name))
     if not is_exact:
         state.env_state, state.timestep = env.reset(state.act_rng)
-        state.core_state = agent.zero_state(env.num_envs, state.act_rng.device)
+        state.core_state = agent.initial_memory(env.num_envs, state.act_rng.device)
         state.episodes.restart()
     return is_exact
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from discorl.agents.episodes import RunningEpisodes
 from discorl.ops.moments import MeanFn
 from discorl.runs.checkpoint import restore
 from discorl.types import EnvSpec, Rollout, UpdateInfo
@@ -18,9 +19,7 @@ class EpisodeStats:
 
     def __init__(self, spec: EnvSpec, num_envs: int, window: int = 50) -> None:
         self._spec = spec
-        self._return = torch.zeros(num_envs)
-        self._length = torch.full((num_envs,), -1.0)  # the first time step follows no action
-        self._was_dead = torch.zeros(num_envs, dtype=torch.bool)
+        self._running = RunningEpisodes(num_envs)
         self._recent: deque[list[tuple[float, float]]] = deque(maxlen=window)
         self.num_episodes = 0
 
@@ -28,26 +27,18 @@ class EpisodeStats:
         """Count a rollout; returns (return, length) of the episodes that ended in it."""
         raw, dead = rollout.raw_rewards, rollout.is_dead
         rewards = (rollout.rewards if raw is None else raw).cpu()
-        all_ended = rollout.ended.cpu()
-        all_dead = torch.zeros_like(all_ended) if dead is None else dead.cpu()
+        all_dead = [None] * len(rewards) if dead is None else dead.cpu()
         finished = []
-        for reward, ended, is_dead in zip(rewards, all_ended, all_dead, strict=True):
-            self._return += reward
-            self._length += ~self._was_dead
-            self._was_dead = is_dead
-            if bool(ended.any()):
-                pairs = torch.stack([self._return[ended], self._length[ended]], 1)
-                finished += [(float(r), float(n)) for r, n in pairs.tolist()]
-                self._return[ended] = 0
-                self._length[ended] = 0
+        for reward, ended, is_dead in zip(rewards, rollout.ended.cpu(), all_dead, strict=True):
+            self._running.add(reward, is_dead)
+            finished += self._running.take(ended)
         self._recent.append(finished)
         self.num_episodes += len(finished)
         return finished
 
     def restart(self) -> None:
         """The environments begin anew: their unfinished episodes never end."""
-        self._return.zero_()
-        self._length.fill_(-1.0)
+        self._running = RunningEpisodes(len(self._running.returns))
 
     def summary(self, across: MeanFn = lambda x: x) -> dict[str, float]:
         """Means over the window; empty before the first episode ends.
@@ -59,8 +50,8 @@ class EpisodeStats:
     def state_dict(self) -> dict[str, Any]:
         """All that is counted, for a checkpoint."""
         return {
-            "returns": self._return,
-            "lengths": self._length,
+            "returns": self._running.returns,
+            "lengths": self._running.lengths,
             "recent": [torch.tensor(step, dtype=torch.float64) for step in self._recent],
             "num_episodes": self.num_episodes,
         }
@@ -70,7 +61,7 @@ class EpisodeStats:
         fixed = {k: v for k, v in state.items() if k != "recent"}
         template = {k: v for k, v in self.state_dict().items() if k != "recent"}
         fixed = restore(template, fixed, "episodes")
-        self._return, self._length = fixed["returns"], fixed["lengths"]
+        self._running.returns, self._running.lengths = fixed["returns"], fixed["lengths"]
         self.num_episodes = fixed["num_episodes"]
         self._recent.clear()
         self._recent.extend([(r, n) for r, n in step.tolist()] for step in state["recent"])

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from discorl import tree
-from discorl.agents.memory import without_burn_in
-from discorl.agents.rollout import check_rollout, collect_rollout
+from discorl.agents.acting import act, check_rollout
+from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import update_agent
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
@@ -99,21 +99,18 @@ class Training:
         del folder
         state, config = self.state, self.config
         try:
-            rollout, env_state, timestep, core_state = collect_rollout(
+            rollout, after = act(
                 self.agent.net,
                 state.agent.params,
                 self.env,
-                state.env_state,
-                state.timestep,
+                state.acting,
                 config.rollout_length,
-                state.act_rng,
                 bootstrap=self.agent.rule if config.env.truncation == "bootstrap" else None,
-                core_state=state.core_state,
             )
         finally:
             self._check_losses()  # of the step before
         check_rollout(rollout)
-        state.env_state, state.timestep, state.core_state = env_state, timestep, core_state
+        state.acting = after
         state.replay.add(rollout)
         state.episodes.observe(rollout)
         state.step += 1

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from discorl.agents.acting import Acting, begin, take_step
 from discorl.agents.agent import agent_net
 from discorl.envs.base import Env
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
+from discorl.nets.agent_net import AgentNet
 from discorl.runs.files import load_params
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule
 from discorl.training.run_config import read_config
-from discorl.types import EnvSpec, TimeStep
+from discorl.types import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,30 @@ class LoadedAgent:
     folder: Path
     config: TrainConfig
     rule_name: str
-    net: nn.Module
+    net: AgentNet
     device: torch.device
 
     def make_env(self, num_envs: int) -> Env:
         """Copies of the environment that the agent was trained on."""
         return make_run_env(self.folder, self.config, num_envs, self.device)
+
+    def begin(self, env: Env, seed: int) -> Acting:
+        """Before the first step."""
+        rng = torch.Generator(device=self.device).manual_seed(seed)
+        return begin(self.net, env, rng)
+
+    @torch.inference_mode()
+    def step(self, env: Env, at: Acting, greedy: bool) -> tuple[Tensor, Acting]:
+        """Take the likeliest actions [B], or a draw from the agent's policy."""
+        rng = at.rng
+
+        def choose(logits: Tensor) -> Tensor:
+            if greedy:
+                return logits.argmax(-1)
+            return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
+
+        actions, _, at = take_step(self.net, env, at, choose)
+        return actions, at
 
 
 def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> LoadedAgent:
@@ -51,7 +71,7 @@ def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> Loaded
     return LoadedAgent(folder, config, content["rule"], net.to(device).eval(), device)
 
 
-def build_net(spec: EnvSpec, config: TrainConfig) -> nn.Module:
+def build_net(spec: EnvSpec, config: TrainConfig) -> AgentNet:
     """The network of a run, before its parameters are loaded."""
     return agent_net(spec, choose_rule(config).rule, config.net)
 
@@ -76,29 +96,3 @@ def prepare_env(folder: Path, env: Env) -> Env:
     if (normaliser := getattr(env, "normaliser", None)) is not None:
         normaliser.frozen = True  # an evaluation learns nothing
     return env
-
-
-class Policy:
-    """Chooses actions: the likeliest, or a draw from the agent's policy."""
-
-    def __init__(self, agent: LoadedAgent, greedy: bool, generator: torch.Generator) -> None:
-        self._net: Any = agent.net
-        self._greedy = greedy
-        self._generator = generator
-        self._recurrent = getattr(agent.net, "core", None) is not None
-        self._memory: Any = None
-
-    @torch.inference_mode()
-    def __call__(self, timestep: TimeStep) -> Tensor:
-        """Actions [B]. Recurrent networks remember from one call to the next."""
-        if self._recurrent:
-            if self._memory is None:
-                self._memory = self._net.zero_state(len(timestep.reward))
-            starts = timestep.discount == 0
-            logits, self._memory = self._net.act(timestep.observation, starts, self._memory)
-        else:
-            logits = self._net.policy(timestep.observation)
-        if self._greedy:
-            return logits.argmax(-1)
-        chances = logits.softmax(-1)
-        return torch.multinomial(chances, 1, generator=self._generator).squeeze(1)

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from discorl import tree
 from discorl.atomic import write_atomically
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
-from discorl.training.evaluate import MAX_EPISODE_STEPS, has_ended
+from discorl.training.evaluate import MAX_EPISODE_STEPS
 from discorl.training.pictures import Frame, draw_episode, enlarge
-from discorl.training.trained_agent import LoadedAgent, Policy, prepare_env
+from discorl.training.trained_agent import LoadedAgent, prepare_env
 
 FPS = 10
 PAUSE = 1000
@@ -48,18 +47,16 @@ def record_episode(
     Gymnasium environments draw themselves; others are drawn from what the agent sees.
     """
     env, render, fps = _stage(agent)
-    generator = torch.Generator(device=agent.device).manual_seed(seed)
-    policy = Policy(agent, greedy, generator)
-    state, timestep = env.reset(generator)
+    at = agent.begin(env, seed)
     frames: list[Frame] = []
     observations: list[Any] = []
     for _ in range(max_steps):
         if render is not None:
             frames.append(render())
         else:
-            observations.append(tree.index(timestep.observation, 0))
-        state, timestep = env.step(state, policy(timestep), generator)
-        if has_ended(timestep)[0]:  # what is shown now may be the next episode already
+            observations.append(tree.index(at.timestep.observation, 0))
+        _, at = agent.step(env, at, greedy)
+        if bool(at.timestep.ended[0]):  # what is shown now may be the next episode already
             break
     return (frames or draw_episode(observations, env.spec, agent.config.frame_stack)), fps
 
@@ -88,16 +85,11 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
 
     from discorl.envs.gymnasium import as_env
 
-    made: list[gymnasium.Env] = []
     env_id = task.removeprefix("gym:")
-
-    def factory() -> gymnasium.Env:
-        made.append(gymnasium.make(env_id, render_mode="rgb_array"))
-        return made[-1]
-
     try:
-        factory().reset()
-        _pixels(made[-1])
+        drawn = gymnasium.make(env_id, render_mode="rgb_array")
+        drawn.reset()
+        _pixels(drawn)
     except gymnasium.error.DependencyNotInstalled as e:
         raise DiscorlError(
             f"'{env_id}' cannot draw itself: {e}; pip install 'discorl[video]' may help"
@@ -105,9 +97,8 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
     here = replace(agent.config.env, workers="sync")  # where it can be looked at
-    env = as_env(factory, 1, agent.device, here, f"'{env_id}'")
-    env = prepare_env(agent.folder, env)
-    return env, lambda: _pixels(made[-1]), int(made[-1].metadata.get("render_fps") or FPS)
+    env = prepare_env(agent.folder, as_env(lambda: drawn, 1, agent.device, here, f"'{env_id}'"))
+    return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)
 
 
 def _pixels(env: Any) -> Frame:

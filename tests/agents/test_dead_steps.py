@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from torch.func import functional_call
 
 from discorl import tree
-from discorl.agents.agent import Agent
+from discorl.agents.acting import assemble
+from discorl.agents.agent import Agent, agent_net
+from discorl.agents.network import with_params
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import assemble, collect_rollout
 from discorl.agents.update import loss_mask, update_agent
 from discorl.envs.gymnasium import GymnasiumEnv, make_vector
+from discorl.nets.net_config import NetConfig
 from discorl.optim import Transform
+from discorl.own_agent import collect_rollout
 from discorl.training.stats import EpisodeStats
-from discorl.types import AgentState, Rollout
+from discorl.types import AgentState, EnvSpec, Rollout
 from tests.builders import (
     RULES,
     assert_bit_equal,
@@ -45,13 +48,16 @@ def follow_plan(mode: AutoresetMode, agent: Agent, state: AgentState, num_steps:
     env = GymnasiumEnv(make_vector([lambda: Corridor(3)] * 2, "sync", mode))
     env_state, now = env.reset(rng())
     shown, taken, done = [now], [], [0, 0]
+    memory = agent.initial_memory(2)
     for _ in range(num_steps):
         actions = torch.ones(2, dtype=torch.long)
         for b in range(2):
             if now.is_dead is None or not now.is_dead[b]:
                 actions[b] = PLAN[b][done[b]]
                 done[b] += 1
-        policy = functional_call(agent.net, state.params, (now.observation,), {"method": "policy"})
+        policy, memory = with_params(
+            agent.net, state.params, lambda net, now=now, memory=memory: net.step(now, memory)
+        )
         taken.append((actions, policy.detach()))
         env_state, now = env.step(env_state, actions, rng())
         shown.append(now)
@@ -59,9 +65,11 @@ def follow_plan(mode: AutoresetMode, agent: Agent, state: AgentState, num_steps:
     return assemble(shown, taken)
 
 
-def agent_and_state(name: str, mask: bool) -> tuple[Agent, AgentState, dict]:
-    rule = RULES[name]()
-    agent = small_agent(rule, 2, (3,), AS_THEY_ARE, mask_episode_starts=mask)
+def agent_and_state(name: str, mask: bool, core: int = 0) -> tuple[Agent, AgentState, dict]:
+    made: Any = RULES[name]()
+    rule = replace(made, mask_episode_starts=mask)
+    net = agent_net(EnvSpec((3,), 2), rule, NetConfig((7, 6), 5, (6,), core_lstm=core))
+    agent = Agent(net, rule, AS_THEY_ARE)
     state = agent.init_state(rng())
     state = replace(state, params=disturbed(state.params, 0.3))
     if state.rule.target_params is not None:
@@ -77,11 +85,12 @@ def rollouts(agent: Agent, state: AgentState) -> tuple[Rollout, Rollout]:
     return same, then
 
 
+@pytest.mark.parametrize("core", [0, 4])
 @pytest.mark.parametrize("mask", [True, False])
 @pytest.mark.parametrize("name", RULES)
-def test_both_ways_of_resetting_teach_the_same(name: str, mask: bool) -> None:
+def test_both_ways_of_resetting_teach_the_same(name: str, mask: bool, core: int) -> None:
     """Equal loss, gradient and memory of the rule, from the same episodes."""
-    agent, state, rule_params = agent_and_state(name, mask)
+    agent, state, rule_params = agent_and_state(name, mask, core)
     same, then = rollouts(agent, state)
     results = [
         update_agent(agent, double(rule_params), double(state), double(x)) for x in (same, then)
@@ -98,6 +107,16 @@ def test_both_ways_of_resetting_teach_the_same(name: str, mask: bool) -> None:
         for info, x in ((info_a, same), (info_b, then))
     ]
     torch.testing.assert_close(*entropies)
+
+
+def test_a_recurrent_agent_acts_as_it_would_without_dead_steps() -> None:
+    """What it sees in a dead step leaves no trace: the step after it begins an episode."""
+    agent, state, _ = agent_and_state("policy-gradient", mask=True, core=4)
+    same, then = rollouts(agent, state)
+    assert then.is_dead is not None
+    for b in range(2):
+        alive = then.behaviour_logits[:, b][~then.is_dead[:, b]]
+        torch.testing.assert_close(alive, same.behaviour_logits[:, b])
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -9,13 +9,16 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
-from torch.func import functional_call
 
-from discorl.agents.agent import Agent
-from discorl.agents.rollout import collect_rollout
+from discorl.agents.acting import act, begin
+from discorl.agents.agent import Agent, agent_net
+from discorl.agents.network import with_params
 from discorl.envs.gymnasium import GymnasiumEnv, make_vector
+from discorl.nets.linear import init_params
+from discorl.nets.net_config import NetConfig
+from discorl.own_agent import collect_rollout
 from discorl.training.stats import EpisodeStats
-from discorl.types import AgentOutput, AgentState, Rollout
+from discorl.types import AgentOutput, AgentState, EnvSpec, Rollout
 from tests.builders import RULES, disturbed, rng, small_agent
 from tests.envs.gym_examples import Corridor
 
@@ -64,11 +67,40 @@ def test_the_last_reward_includes_the_value_of_what_was_cut_off(
     # Four steps of the corridor lead to as many places as there were ones among the actions.
     place = plain.actions[:4].sum(0)
     final = torch.stack([place / 10, torch.tensor([0.4, 0.4]), torch.tensor([0.1, 0.1])], 1)
-    output = functional_call(agent.net, state.params, (final,))
+    output = with_params(agent.net, state.params, lambda net: net.output(final))
     expected = agent.rule.returns.discount * value_at(name, output)
     torch.testing.assert_close(added[4], expected.detach(), rtol=1e-4, atol=1e-5)
     assert expected.abs().min() > 1e-3
     assert torch.equal(rollout.discounts, plain.discounts), "nothing bootstraps from the reset"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_recurrent_agent_values_the_cut_off_with_what_it_remembers(mode: AutoresetMode) -> None:
+    """One copy is cut off after 4 steps and the other after 6: each has its own memory."""
+    rule = RULES["disco"]()
+    net = agent_net(EnvSpec((3,), 2), rule, NetConfig((7,), 4, (6,), core_lstm=5))
+    params = disturbed(init_params(net, rng()), 0.8)
+    net.load_state_dict(params)
+    assert net.core is not None
+    rollouts = []
+    for bootstrap in (None, rule):
+        env = GymnasiumEnv(make_vector([lambda n=n: Corridor(9, n) for n in (4, 6)], "sync", mode))
+        start = begin(net, env, rng())
+        rollouts.append(act(net, params, env, start, 7, bootstrap)[0])
+    plain, rollout = rollouts
+    added = rollout.rewards - plain.rewards
+    assert added.nonzero().tolist() == [[4, 0], [6, 1]]
+    for b, limit in enumerate((4, 6)):
+        memory = net.core.zero_state(1)
+        for observation in rollout.observations[:limit, b : b + 1]:
+            memory = net.core.step(net.torso(observation), memory)
+        place = float(plain.actions[:limit, b].sum())
+        final = torch.tensor([[place / 10, limit / 10, 0.1]])
+        value = value_at("disco", net.output(final, memory))
+        expected = rule.returns.discount * value
+        torch.testing.assert_close(added[limit, b : b + 1], expected, rtol=1e-4, atol=1e-5)
+        forgetful = value_at("disco", net.output(final, net.core.zero_state(1)))
+        assert (value - forgetful).abs() > 1e-3
 
 
 def test_statistics_know_the_true_rewards() -> None:

@@ -6,20 +6,21 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from discorl import optim, tree
 from discorl.agents.agent import Agent, adam_clip
+from discorl.agents.network import with_params
 from discorl.agents.update import loss_mask, masked_mean, update_agent
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.ops.categorical import select_action
 from discorl.rules import ActorCritic, DiscoRule, UpdateRule
-from discorl.rules.disco import LossWeights
+from discorl.rules.disco import DiscoSettings
 from discorl.rules.values import ValueHead
 from discorl.types import AgentState, Params, Predictions, Rollout, UpdateInfo
 from tests.builders import (
@@ -146,10 +147,11 @@ def test_the_network_itself_is_not_trained() -> None:
     """Parameters are arguments: those the module was built with play no part and stay."""
     rule = small_disco()
     agent = small_agent(rule)
-    before = {k: p.detach().clone() for k, p in agent.net.named_parameters()}
+    net: Any = agent.net
+    before = {k: p.detach().clone() for k, p in net.named_parameters()}
     update_agent(agent, random_rule_params(rule), living_state(agent), random_rollout())
-    assert_bit_equal(dict(agent.net.named_parameters()), before)
-    assert all(p.grad is None for p in agent.net.parameters())
+    assert_bit_equal(dict(net.named_parameters()), before)
+    assert all(p.grad is None for p in net.parameters())
 
 
 @pytest.mark.parametrize("num_actions", [1, 2, 18])
@@ -188,7 +190,8 @@ def test_a_batch_of_masked_steps_teaches_nothing() -> None:
 
 def naive_predictions(agent: Agent, params: Params, rollout: Rollout, like: Predictions):
     """Every head of every action, then the taken action's: nothing is shared or left out."""
-    rows = functional_call(agent.net, params, (rollout.observations.flatten(0, 1),))
+    seen = rollout.observations.flatten(0, 1)
+    rows = with_params(agent.net, params, lambda net: net.output(seen))
     out = {
         name: x.unflatten(0, rollout.actions.shape)
         for name in ("logits", "y", "v", "z", "q", "aux_pi")
@@ -199,11 +202,9 @@ def naive_predictions(agent: Agent, params: Params, rollout: Rollout, like: Pred
         for name in ("z", "q", "aux_pi")
         if name in out
     }
-    full = Predictions(**out, **taken)
-    lengths = {f.name: getattr(like, f.name) for f in dataclasses.fields(like)}
-    return replace(
-        full, **{k: getattr(full, k)[: len(x)] for k, x in lengths.items() if x is not None}
-    )
+    full = out | taken
+    lengths = {f.name: len(getattr(like, f.name)) for f in dataclasses.fields(like)}
+    return type(like)(**{name: full[name][:length] for name, length in lengths.items()})
 
 
 @pytest.mark.parametrize("differentiable", [False, True])
@@ -241,12 +242,12 @@ def test_every_head_is_trained() -> None:
 
 
 def test_episode_starts_count_when_asked_to() -> None:
-    rule = small_disco()
     rollout = random_rollout(num_steps=3, batch=1)
     rollout = replace(rollout, discounts=torch.tensor([[0.0], [1.0], [1.0]]))
     losses = []
     for mask in (True, False):
-        agent = small_agent(rule, mask_episode_starts=mask)
+        rule = replace(small_disco(), mask_episode_starts=mask)
+        agent = small_agent(rule)
         _, info = update_agent(agent, random_rule_params(rule), living_state(agent), rollout)
         per_step, _ = rule.loss(info.predictions, info.targets, rollout)
         losses.append((info.loss.item(), per_step.flatten().tolist()))
@@ -257,7 +258,7 @@ def test_episode_starts_count_when_asked_to() -> None:
 
 def test_mean_over_processes_is_asked_of_gradients_and_statistics() -> None:
     """``across`` is where processes meet; here it halves either the scalars or the rest."""
-    rule = ActorCritic(value_head=SMALL_VALUE)
+    rule = ActorCritic(num_bins=11, max_abs_value=5.0)
     agent = small_agent(rule, optimiser=ascent)
     state, rollout = double(living_state(agent)), double(random_rollout())
     alone, info = update_agent(agent, {}, state, rollout)
@@ -338,8 +339,8 @@ def test_meta_gradient_through_several_updates() -> None:
     The meta-gradient holds values and policies constant, finite differences do not. So the heads
     for logits and q are cut off from the state and not trained: the rule has no influence on them.
     """
-    weights = LossWeights(pi=0.0, y=1.0, z=1.0, aux_pi=0.0, q=0.0)
-    rule = DiscoRule(SMALL_SIZES, SMALL_VALUE, weights=weights)
+    weights = DiscoSettings(pi_cost=0.0, y_cost=1.0, z_cost=1.0, aux_pi_cost=0.0, q_cost=0.0)
+    rule = DiscoRule(SMALL_SIZES, SMALL_VALUE, settings=weights)
     agent = small_agent(rule, optimiser=descent)
     cut = ("flat_heads.logits.weight", "action_model.heads.q.layers.1.weight")
     state = double(living_state(agent))
@@ -357,8 +358,8 @@ def test_meta_gradient_through_several_updates() -> None:
 
 def test_meta_gradient_stops_at_values() -> None:
     """Neither the value loss nor the value estimates carry a meta-gradient."""
-    weights = LossWeights(pi=0.0, y=0.0, z=0.0, aux_pi=0.0, q=1.0)
-    rule = DiscoRule(SMALL_SIZES, SMALL_VALUE, weights=weights)
+    weights = DiscoSettings(pi_cost=0.0, y_cost=0.0, z_cost=0.0, aux_pi_cost=0.0, q_cost=1.0)
+    rule = DiscoRule(SMALL_SIZES, SMALL_VALUE, settings=weights)
     agent = small_agent(rule, optimiser=descent)
     rule_params = require_grad(random_rule_params(rule))
     new = updates(agent, rule_params, living_state(agent), [random_rollout()] * 2, True)
@@ -402,10 +403,9 @@ def count_calls(agent: Agent, differentiable: bool = False) -> tuple[Counter, Co
 
         return count
 
+    net: Any = agent.net
     handles = [
-        module.register_forward_hook(hook(name))
-        for name, module in agent.net.named_modules()
-        if name
+        module.register_forward_hook(hook(name)) for name, module in net.named_modules() if name
     ]
     rule_params = random_rule_params(agent.rule)
     num_actions = agent.net.num_actions

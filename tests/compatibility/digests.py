@@ -136,9 +136,8 @@ CASES = {
         f"{NOTEBOOK} --window.num-updates 3 --window.stride 2 --window.memory mixed"
     ),
     "discover population": Case(POPULATION),
-    "discover population offloaded": Case(
-        f"{POPULATION} --window.memory recompute --window.offload --window.stride 2 "
-        "--window.valid-rollouts 2"
+    "discover population sliding": Case(
+        f"{POPULATION} --window.memory recompute --window.stride 2 --window.valid-rollouts 2"
     ),
     "discover from a rule": Case(
         "discover suite --tasks catch:4x4 --held-out --init disco-mini --steps 2 "

@@ -21,9 +21,10 @@ from discorl.discovery import discover as module
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.errors import DiscorlError
-from discorl.rules.store import load_rule
+from discorl.rules.store import load_rule, save_rule
+from discorl.rules.values import ReturnSettings
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
-from tests.builders import assert_bit_equal
+from tests.builders import assert_bit_equal, random_rule_params, small_disco
 from tests.meta.population import tiny_config
 
 TINY = "tests.discovery.tiny_discovery"
@@ -200,6 +201,17 @@ def test_starts_from_a_rule_file(tmp_path: Path) -> None:
     assert 0 < moved < 2e-3  # one step from where the other stopped
     provenance = load_rule(tmp_path / "second" / "rule.npz").provenance
     assert provenance["init"] == "rule.npz", "without the folder, which is nobody's business"
+
+
+def test_a_rule_file_keeps_its_moments(tmp_path: Path) -> None:
+    """Discount and trace are settings of the run; how moments decay is the rule's own."""
+    rule = replace(small_disco(), returns=ReturnSettings(0.9, 0.8, moment_decay=0.5))
+    path = tmp_path / "rule.npz"
+    save_rule(path, rule, random_rule_params(rule), {})
+    config = tiny_config(steps=1, init=str(path), out=tmp_path / "run")
+    result = discover(replace(config, rule=replace(config.rule, discount=0.7)))
+    assert result.rule.returns == ReturnSettings(0.7, 0.95, 0.5)
+    assert load_rule(tmp_path / "run" / "rule.npz").rule.returns == result.rule.returns
 
 
 def test_groups_are_written_in_few_signs() -> None:

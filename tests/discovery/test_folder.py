@@ -201,3 +201,12 @@ def test_a_training_run_is_sent_to_its_own_command(
         err = capsys.readouterr().err
         assert err.count("\n") == 1
         assert f"resume it with 'discorl train --resume {tmp_path}'" in err
+
+
+def test_settings_that_there_were_once_do_not_keep_a_run_from_resuming(tmp_path: Path) -> None:
+    discover(tiny_config(steps=1, out=tmp_path))
+    settings = settings_in(tmp_path)
+    settings["window"]["offload"] = False
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert not resume_discovery(tmp_path, steps=2).interrupted
+    assert settings_in(tmp_path)["steps"] == 2

@@ -13,8 +13,8 @@ from discorl import tree
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.discovery.presets import PRESETS
 from discorl.errors import DiscorlError
+from discorl.rules.disco import DiscoSettings
 from discorl.rules.store import load_rule
-from discorl.training.config import DiscoConfig
 from tests.builders import rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -77,8 +77,8 @@ def test_the_largest_seeds_work(tmp_path: Path) -> None:
 def test_the_target_rate_is_a_share() -> None:
     for rate in (-0.1, 1.1, NAN):
         with pytest.raises(DiscorlError, match="target_rate"):
-            DiscoConfig(target_rate=rate)
-    assert DiscoConfig(target_rate=1.0).target_rate == 1
+            DiscoSettings(target_rate=rate)
+    assert DiscoSettings(target_rate=1.0).target_rate == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from discorl.errors import DiscorlError
-from discorl.meta.unroll import MemoryMode
+from discorl.meta.window import MemoryMode
 
 from . import learner, values
 from .agents import brings_rule

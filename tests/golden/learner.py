@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from discorl.agents.agent import Agent, adam_clip
+from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
 from discorl.rules import ActorCritic, UpdateRule
-from discorl.types import Params, Rollout, RuleState, Targets, UpdateInfo
+from discorl.types import (
+    DiscoTargets,
+    Params,
+    Rollout,
+    RuleState,
+    StateValues,
+    Targets,
+    UpdateInfo,
+)
 
 from .agents import (
     SETTINGS,
@@ -36,7 +43,7 @@ class Learner:
     rule_params: Params
     second_head: str
     learning_rate: float
-    targets: Callable[[Targets], dict[str, Tensor | None]]
+    targets: Callable[[Any], Results]
     log_names: dict[str, str]
     """The reference's name of each quantity it logs -> ours."""
 
@@ -51,7 +58,8 @@ def disco(arrays: Arrays) -> Results:
 
 def actor_critic(arrays: Arrays) -> Results:
     num_bins = arrays["params_0/mlp/~_head_pass/torso_head_1/~/linear_0/b"].shape[0]
-    rule = ActorCritic(value_head=unit_bins(num_bins), returns=SETTINGS.returns)
+    head = unit_bins(num_bins)
+    rule = ActorCritic(num_bins=head.num_bins, max_abs_value=head.max_abs, returns=SETTINGS.returns)
     learner = Learner(
         rule,
         {},
@@ -68,21 +76,22 @@ def steps(arrays: Arrays, learner: Learner) -> Results:
     target_arrays = group(arrays, "target_params_0")
     target_params = agent_params(target_arrays, learner.second_head) if target_arrays else None
     optimiser = adam_clip(learner.learning_rate)
-    agent = Agent(net_for(params, learner.rule), learner.rule, optimiser, mask_episode_starts=True)
+    agent = Agent(net_for(params, learner.rule), learner.rule, optimiser)
     state = in_precision_of(arrays, initial_state(agent, params, target_params))
 
     found: Results = {}
     if group(arrays, "agent_out_0"):
         observations = rollout_of(group(arrays, "rollout_0")).observations
-        output = torch.func.functional_call(agent.net, params, (observations.flatten(0, 1),))
+        rows = observations.flatten(0, 1)
+        output = with_params(agent.net, params, lambda net: net.output(rows))
         for name in group(arrays, "agent_out_0"):
             heads = getattr(output, name).unflatten(0, observations.shape[:2])
             found[f"agent_out_0/{name}"] = heads
     for i in range(count(arrays, "rollout")):
         rollout = rollout_of(group(arrays, f"rollout_{i}"))
         state, info = update_agent(agent, learner.rule_params, state, rollout)
-        targets = learner.targets(info.targets).items()
-        found |= {f"targets_{i}/{name}": x for name, x in targets if x is not None}
+        targets = learner.targets(info.targets)
+        found |= {f"targets_{i}/{name}": x for name, x in targets.items()}
         found |= {f"log_{i}/{name}": x for name, x in logged(learner, info, rollout).items()}
         found |= rule_state(state.rule, i + 1)
         for name in group(arrays, f"params_{i + 1}"):
@@ -113,9 +122,8 @@ def rule_state(state: RuleState, step: int) -> Results:
     return found
 
 
-def disco_targets(targets: Targets) -> dict[str, Tensor | None]:
+def disco_targets(targets: DiscoTargets) -> Results:
     v = targets.values
-    assert targets.y is not None and targets.z is not None
     return {
         "adv": v.advantage,
         "normalized_adv": v.normalized_advantage,
@@ -160,7 +168,7 @@ DISCO_LOG_NAMES = {
 }
 
 
-def actor_critic_targets(targets: Targets) -> dict[str, Tensor | None]:
+def actor_critic_targets(targets: Targets[StateValues]) -> Results:
     v = targets.values
     return {
         "raw_advs": v.advantage,

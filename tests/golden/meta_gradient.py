@@ -11,10 +11,12 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
+from discorl.meta.estimators.base import MetaGradient
+from discorl.meta.life import GivenRollouts
+from discorl.meta.meta_gradient import meta_gradient as gradient_through
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import GivenRollouts, MemoryMode, MetaGradient, Window
-from discorl.meta.unroll import meta_gradient as gradient_through
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
 from discorl.ops import moments
 from discorl.rules.format import reference_name
@@ -52,7 +54,7 @@ def meta_gradient_inputs(arrays: Arrays) -> tuple[Window, tuple]:
     rule, rule_params = disco_rule(arrays)
     params = agent_params(group(arrays, "params_0"), "y")
     optimiser = adam_clip(SETTINGS.disco_learning_rate)
-    agent = Agent(net_for(params, rule), rule, optimiser, mask_episode_starts=True)
+    agent = Agent(net_for(params, rule), rule, optimiser)
     targets = group(arrays, "target_params_0")
     start = initial_state(agent, params, agent_params(targets, "y") if targets else None)
 
@@ -132,10 +134,10 @@ def meta_gradient(arrays: Arrays, mode: MemoryMode) -> Results:
     }
     for name in group(arrays, "params_final"):
         ours = agent_name(name).replace("second", "y")
-        found[f"params_final/{name}"] = transposed(result.state.params[ours])
+        found[f"params_final/{name}"] = transposed(result.life.agents.params[ours])
     for name in group(arrays, "value_params_final"):
         found[f"value_params_final/{name}"] = transposed(
-            result.value_state.params[value_name(name)]
+            result.life.values.params[value_name(name)]
         )
 
     gradient = {reference_name(name): transposed(x) for name, x in result.gradient.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,14 @@ from .agents import SETTINGS, in_precision_of, unit_bins
 from .files import Arrays, count, group, tensors
 
 Results = dict[str, Tensor]  # by the names and in the layout of the file
+
+REFERENCE_NAMES = {
+    "advantage": "adv",
+    "normalized_advantage": "normalized_adv",
+    "qv_advantage": "qv_adv",
+    "normalized_qv_advantage": "normalized_qv_adv",
+}
+"""What the reference calls otherwise than ``Values``."""
 
 
 def value_estimation(arrays: Arrays) -> Results:
@@ -59,24 +69,8 @@ def rollout_of_values(given: dict[str, Tensor]) -> Rollout:
 
 def named(values: Values, prefix: str) -> Results:
     """Values by the reference's names."""
-    found = {
-        "adv": values.advantage,
-        "normalized_adv": values.normalized_advantage,
-        "normalized_q_td": values.normalized_q_td,
-        "normalized_qv_adv": values.normalized_qv_advantage,
-        "normalized_td": values.normalized_td,
-        "q_target": values.q_target,
-        "q_td": values.q_td,
-        "q_value": values.q_value,
-        "qv_adv": values.qv_advantage,
-        "rho": values.rho,
-        "target_q_value": values.target_q_value,
-        "target_value": values.target_value,
-        "td": values.td,
-        "value": values.value,
-        "value_target": values.value_target,
-    }
-    return {f"{prefix}/{name}": x for name, x in found.items() if x is not None}
+    found = {field.name: getattr(values, field.name) for field in fields(values)}
+    return {f"{prefix}/{REFERENCE_NAMES.get(name, name)}": x for name, x in found.items()}
 
 
 def transforms(x: Tensor, num_bins: int) -> Results:

@@ -8,15 +8,17 @@ from typing import Any
 import torch
 
 from discorl.discovery.build import make_group, starting_rule
-from discorl.discovery.config import DiscoverConfig, MetaValueConfig, RuleConfig, WindowConfig
-from discorl.meta.group import Group
+from discorl.discovery.config import DiscoverConfig, RuleConfig
+from discorl.meta.meta_value import MetaValueSettings
+from discorl.meta.population import Group
+from discorl.meta.window import WindowSettings
 from discorl.training.config import NetConfig
 from discorl.types import Params
 
 
 def tiny_config(**changes: Any) -> DiscoverConfig:
     """Seconds, not hours."""
-    window = WindowConfig(
+    window = WindowSettings(
         num_updates=2, num_envs=3, rollout_length=5, valid_length=6, memory="plain"
     )
     config = DiscoverConfig(
@@ -33,7 +35,7 @@ def tiny_config(**changes: Any) -> DiscoverConfig:
             mask_episode_starts=False,
         ),
         window=window,
-        meta_value=MetaValueConfig(torso=(6,)),
+        meta_value=MetaValueSettings(torso=(6,)),
         log_every=1,
         eval_every=1000,
         snapshot_every=2,

@@ -17,10 +17,10 @@ import torch
 from discorl import optim
 from discorl.meta.meta_value import MetaValue, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import MemoryMode, Window
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
 from discorl.rules import disco
-from discorl.rules.disco import LossWeights
+from discorl.rules.disco import DiscoSettings
 from discorl.types import Params, RuleState, Values
 from tests.builders import (
     disturbed,
@@ -54,7 +54,7 @@ class Held:
 
 
 def window_and_inputs() -> tuple[Window, tuple[Any, ...]]:
-    rule = replace(small_disco(), weights=LossWeights(aux_pi=0.0))
+    rule = replace(small_disco(), settings=DiscoSettings(aux_pi_cost=0.0))
     agent = small_agent(rule, optimiser=optim.chain(optim.scale_by_learning_rate(0.5)))
     meta_value = MetaValue(ValueNet(MLPTorso(4, (5,)), 5))
     state = agent.init_state(rng(3))

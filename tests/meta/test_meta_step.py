@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 import torch
 
 from discorl import optim, tree
 from discorl.meta import meta_step as module
-from discorl.meta.group import live_window
-from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
+from discorl.meta.meta_step import MetaOptimiser, init_discovery, live_window, meta_step
+from discorl.meta.population_acting import Episodes
 from tests.builders import assert_bit_equal, rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -29,7 +31,7 @@ def test_per_agent_adam_then_the_mean() -> None:
         groups, start.groups, generators, resume, strict=True
     ):
         generator.set_state(saved)
-        gradient = live_window(group, params, state, generator).meta.gradient
+        gradient = live_window(group, params, state, generator).gradient
         for i in range(group.num_agents):
             own = tree.index(gradient, i)
             steps.append(adam.update(own, adam.init(params), params)[0])
@@ -50,7 +52,7 @@ def test_one_adam_for_the_mean_gradient() -> None:
         groups, start.groups, generators, resume, strict=True
     ):
         generator.set_state(saved)
-        gradients.append(live_window(group, params, state, generator).meta.gradient)
+        gradients.append(live_window(group, params, state, generator).gradient)
     mean = {k: torch.cat([g[k] for g in gradients]).mean(0) for k in params}
     adam = optim.scale_by_adam()
     want, _ = adam.update(mean, adam.init(params), params)
@@ -66,11 +68,11 @@ def test_a_diverging_agent_is_left_out_and_counted(monkeypatch) -> None:
 
     def one_blows_up(*args):
         result = honest(*args)
-        spoilt = {k: g.clone() for k, g in result.meta.gradient.items()}
+        spoilt = {k: g.clone() for k, g in result.gradient.items()}
         for g in spoilt.values():
             g[1] = float("nan")
             g[2] = 1e30
-        return replace(result, meta=replace(result.meta, gradient=spoilt))
+        return replace(result, gradient=spoilt)
 
     monkeypatch.setattr(module, "live_window", one_blows_up)
     generator = rng(3)
@@ -81,6 +83,76 @@ def test_a_diverging_agent_is_left_out_and_counted(monkeypatch) -> None:
     assert float(after.adam[0].num_updates[0]) == 1
     moved = max(float((after.rule_params[k] - p).abs().max()) for k, p in params.items())
     assert 0 < moved <= 1e-2 * 1.0001
+
+
+SIZES = (2, 3)  # agents of two groups
+LIMIT, MAX_NORM, RATE = 0.3, 20.0, 1e-2
+
+
+def gradients_of_a_run(num_steps: int) -> list[list[np.ndarray]]:
+    """Made up, of each step and group [P, 4]: some are NaN, some beyond the largest norm."""
+    generator = np.random.default_rng(0)
+    run = [[generator.normal(size=(n, 4)) * 3 for n in SIZES] for _ in range(num_steps)]
+    run[2][0][1] = np.nan
+    run[3][1][2] *= 100
+    run[4][1][2] *= 100
+    run[4][0][0, 3] = np.inf
+    return run
+
+
+class ByHand:
+    """Adam from its formula, in float64."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.square = 0, np.zeros(4), np.zeros(4)
+
+    def step(self, gradient: np.ndarray) -> np.ndarray:
+        self.count += 1
+        self.mean = 0.9 * self.mean + 0.1 * gradient
+        self.square = 0.999 * self.square + 0.001 * gradient**2
+        mean = self.mean / (1 - 0.9**self.count)
+        return mean / (np.sqrt(self.square / (1 - 0.999**self.count)) + 1e-8)
+
+
+@pytest.mark.parametrize("per_agent", [True, False])
+def test_several_steps_by_hand(per_agent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam first, then the clip, then the mean over the agents whose gradient is sound."""
+    run = gradients_of_a_run(6)
+    start = torch.tensor([0.5, -1.0, 2.0, 0.0])
+    groups, _ = tiny_groups(tiny_config(tasks=("bandit:3*2", "bandit:3*3")))
+    optimiser = MetaOptimiser(RATE, per_agent=per_agent, max_abs_update=LIMIT, max_norm=MAX_NORM)
+    generators = [rng(1), rng(2)]
+    discovery = init_discovery(groups, {"rule": start}, optimiser, generators)
+    adams = [ByHand() for _ in range(sum(SIZES))]
+    want, some_skipped = start.numpy().astype(np.float64), False
+
+    for gradients in run:
+        given = iter(gradients)
+
+        def made_up(group, params, state, *rest, given=given) -> module.WindowResult:
+            gradient = {"rule": torch.from_numpy(next(given)).float()}
+            zeros = torch.zeros(group.num_agents)
+            return module.WindowResult(state, zeros, gradient, Episodes(zeros, zeros, zeros), 0)
+
+        monkeypatch.setattr(module, "live_window", made_up)
+        discovery, info = meta_step(groups, discovery, optimiser, generators)
+
+        rows = np.concatenate(gradients)
+        sound = [i for i, g in enumerate(rows) if np.linalg.norm(g) <= MAX_NORM]
+        if per_agent:
+            clipped = [np.clip(adams[i].step(rows[i]), -LIMIT, LIMIT) for i in sound]
+            step = np.mean(clipped, 0)
+        else:
+            step = np.clip(adams[0].step(rows[sound].mean(0)), -LIMIT, LIMIT)
+        want = want - RATE * step
+        some_skipped |= len(sound) < len(rows)
+        assert info.num_skipped == len(rows) - len(sound)
+        assert info.gradient_norm == pytest.approx(
+            np.mean([np.linalg.norm(rows[i]) for i in sound]), rel=1e-5
+        )
+        assert info.update_norm == pytest.approx(RATE * np.linalg.norm(step), rel=1e-5)
+        np.testing.assert_allclose(discovery.rule_params["rule"].numpy(), want, rtol=1e-5)
+    assert some_skipped
 
 
 def test_groups_in_two_processes_give_the_rule_that_one_gives() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from discorl.meta.population_replay import empty_replay, sample_replay, store
+from discorl.meta.population_replay import empty_replay, sample_replay, store, zero_rollouts
 from discorl.types import Rollout
 from tests.builders import rng
 
@@ -18,7 +18,7 @@ def marked(value: float, num_agents: int = 2, num_steps: int = 3, num_envs: int 
 
 
 def test_each_agent_draws_its_own_latest_trajectories() -> None:
-    replay = empty_replay(2, 4, 3, torch.zeros(1, 1), 1)
+    replay = empty_replay(zero_rollouts((2, 4, 3), torch.zeros(1, 1), 1))
     for value in (1.0, 2.0, 3.0):
         replay = store(replay, marked(value))
     drawn = sample_replay(replay, 200, rng())
@@ -28,7 +28,7 @@ def test_each_agent_draws_its_own_latest_trajectories() -> None:
 
 
 def test_a_newborn_draws_nothing_from_before_its_birth() -> None:
-    replay = empty_replay(2, 6, 3, torch.zeros(1, 1), 1)
+    replay = empty_replay(zero_rollouts((2, 6, 3), torch.zeros(1, 1), 1))
     replay = store(replay, marked(1.0))
     replay = type(replay)(replay.storage, replay.next, torch.tensor([2, 0]))
     replay = store(replay, marked(2.0))

@@ -10,16 +10,17 @@ import torch
 
 from discorl import tree
 from discorl.agents.agent import adam_clip
-from discorl.agents.memory import warm_up
+from discorl.agents.burn_in import warm_up
 from discorl.errors import DiscorlError
-from discorl.meta.imitation import imitation_gradient
+from discorl.meta.estimators.imitation import imitation
+from discorl.meta.life import GivenRollouts, Life
 from discorl.meta.meta_value import MetaValue, ValueNet, delay_rewards
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import GivenRollouts, MemoryMode, Window
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
 from discorl.types import Rollout
 from tests.agents.test_dead_steps import agent_and_state, rollouts
-from tests.agents.test_memory import living_state, recurrent_agent, rollout_with_state
+from tests.agents.test_recurrent import living_state, recurrent_agent, rollout_with_state
 from tests.builders import double, random_rule_params, rng, small_disco
 from tests.golden.meta_gradient import through
 
@@ -45,7 +46,7 @@ def test_both_ways_of_resetting_say_the_same_of_the_rule(mode: MemoryMode) -> No
     next_step = through(window, (*start, [then, then], then), mode)
     close(next_step.loss, at_once.loss)
     close(next_step.gradient, at_once.gradient)
-    close(next_step.value_state, at_once.value_state)
+    close(next_step.life.values, at_once.life.values)
     assert max(float(g.abs().max()) for g in at_once.gradient.values()) > 1e-3
 
 
@@ -60,7 +61,7 @@ def test_a_warm_start_leaves_dead_steps_out_too() -> None:
     window, start, (same, then) = dead_and_alive()
     rule_params, state, value_state = start
     results = [
-        imitation_gradient(window, rule_params, state, value_state, GivenRollouts([x, x], x))
+        imitation(window, rule_params, Life(state, value_state, 0), GivenRollouts([x, x], x))
         for x in (same, then)
     ]
     close(results[1].loss, results[0].loss)
@@ -90,7 +91,7 @@ def test_a_burn_in_is_a_shorter_rollout_that_begins_with_a_warm_core(mode: Memor
     want = through(Window(plain, meta_value, LARGE), (*start, cut[:1], cut[1]), mode)
     close(got.loss, want.loss)
     close(got.gradient, want.gradient)
-    close(got.value_state, want.value_state)
+    close(got.life.values, want.life.values)
     assert max(float(g.abs().max()) for g in want.gradient.values()) > 1e-4
 
 

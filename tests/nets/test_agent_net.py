@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+import discorl
 from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
+from discorl.agents.network import with_params
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.linear import MLP, init_params
@@ -17,8 +20,17 @@ from discorl.nets.torsos import MLPTorso
 from discorl.ops.categorical import select_action
 from discorl.ops.softmax import mlp
 from discorl.rules import ActorCritic
-from discorl.types import EnvSpec, Heads, LSTMState, Reader, Unroll
-from tests.builders import assert_bit_equal, disturbed, random_rollout, rng, small_disco
+from discorl.types import (
+    DiscoPredictions,
+    EnvSpec,
+    Heads,
+    LSTMState,
+    Reader,
+    ReadUnroll,
+    Rollout,
+    TimeStep,
+)
+from tests.builders import assert_bit_equal, disturbed, double, random_rollout, rng, small_disco
 
 # Readers that keep everything: what is read is then what was predicted.
 EVERYTHING = Reader(
@@ -34,8 +46,18 @@ def net_and_params(num_actions: int, torso: tuple[int, ...] = (7, 6)):
     return net, {k: p.double() for k, p in params.items()}
 
 
-def call(net: nn.Module, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-    return functional_call(net, params, args, kwargs)
+def outputs(net: AgentNet, params: dict[str, Tensor], observation: Tensor) -> Any:
+    return with_params(net, params, lambda net: net.output(observation))
+
+
+def unrolled_with(
+    net: AgentNet, params: dict[str, Tensor], rollout: Rollout, differentiable: bool = False
+) -> ReadUnroll[DiscoPredictions]:
+    unrolled = with_params(
+        net, params, lambda net: net.unroll(rollout, EVERYTHING, differentiable=differentiable)
+    )
+    assert isinstance(unrolled, ReadUnroll)
+    return unrolled
 
 
 @pytest.mark.parametrize("differentiable", [False, True])
@@ -46,22 +68,14 @@ def test_unroll_agrees_with_output(
 ) -> None:
     """Taken actions are those of the full output; the reading is that of the full z and q."""
     net, params = net_and_params(num_actions)
-    rollout = random_rollout(num_steps, batch, num_actions, (2, 2))
-    observations, actions = rollout.observations.double(), rollout.actions
-    full = call(net, params, observations.flatten(0, 1))
+    rollout = double(random_rollout(num_steps, batch, num_actions, (2, 2)))
+    actions = rollout.actions
+    full = outputs(net, params, rollout.observations.flatten(0, 1))
     out = {
         name: getattr(full, name).unflatten(0, (num_steps, batch))
         for name in ("logits", "y", "z", "q", "aux_pi")
     }
-    unrolled: Unroll = call(
-        net,
-        params,
-        observations,
-        actions,
-        EVERYTHING,
-        method="unroll",
-        differentiable=differentiable,
-    )
+    unrolled = unrolled_with(net, params, rollout, differentiable)
     expected = {name: out[name] for name in ("logits", "y")}
     expected |= {f"{name}_a": select_action(out[name], actions) for name in ("z", "q", "aux_pi")}
     for name, x in expected.items():
@@ -69,11 +83,8 @@ def test_unroll_agrees_with_output(
         assert len(got) >= num_steps - 1
         torch.testing.assert_close(got, x[: len(got)], msg=name)
 
-    for reading in (
-        unrolled.reading,
-        call(net, params, observations, EVERYTHING, method="read_all").reading,
-    ):
-        assert reading is not None
+    target = with_params(net, params, lambda net: net.read(rollout, EVERYTHING))
+    for reading in (unrolled.reading, target.reading):
         torch.testing.assert_close(reading.y, out["y"])
         torch.testing.assert_close(reading.y_lifetime, 2 * out["y"])
         torch.testing.assert_close(reading.z, out["z"])
@@ -81,30 +92,23 @@ def test_unroll_agrees_with_output(
         torch.testing.assert_close(reading.q_value, out["q"].sum(-1))
 
 
-def test_policy_is_the_logits() -> None:
+def test_a_step_is_the_logits() -> None:
     net, params = net_and_params(3)
     x = torch.randn(5, 2, 2, generator=rng()).double()
-    policy = call(net, params, x, method="policy")
-    assert_bit_equal(policy, call(net, params, x).logits)
+    now = TimeStep(x, torch.zeros(5), torch.ones(5))
+    logits, memory = with_params(net, params, lambda net: net.step(now, net.initial_memory(5)))
+    assert memory is None
+    assert_bit_equal(logits, outputs(net, params, x).logits)
+    assert_bit_equal(logits, functional_call(net, params, (x,)).logits)
 
 
 def test_readings_carry_gradients_only_if_asked() -> None:
     net, params = net_and_params(3)
-    rollout = random_rollout(4, 2, 3, (2, 2))
+    rollout = double(random_rollout(4, 2, 3, (2, 2)))
     params = {k: p.requires_grad_() for k, p in params.items()}
     for differentiable in (False, True):
-        unrolled: Unroll = call(
-            net,
-            params,
-            rollout.observations.double(),
-            rollout.actions,
-            EVERYTHING,
-            method="unroll",
-            differentiable=differentiable,
-        )
-        assert unrolled.reading is not None
+        unrolled = unrolled_with(net, params, rollout, differentiable)
         assert unrolled.reading.z.requires_grad is differentiable
-        assert unrolled.predictions.z_a is not None
         assert unrolled.predictions.z_a.requires_grad
 
 
@@ -112,7 +116,7 @@ def test_action_model_is_one_lstm_step_for_each_one_hot_action() -> None:
     """cell = Linear(torso), hidden = tanh(cell), then the step; written without any sharing."""
     net, params = net_and_params(3)
     x = torch.randn(5, 2, 2, generator=rng()).double()
-    out = call(net, params, x)
+    out = outputs(net, params, x)
     net = net.double()
     net.load_state_dict(params)
     model = net.action_model
@@ -143,15 +147,7 @@ def test_any_torso_will_do() -> None:
     net = AgentNet(torso, 18, 3, rule.heads(3), 5, (6,))
     rollout = random_rollout(4, 2, 3, (4, 4))
     params = init_params(net, rng())
-    unrolled: Unroll = call(
-        net,
-        params,
-        rollout.observations,
-        rollout.actions,
-        EVERYTHING,
-        method="unroll",
-        differentiable=False,
-    )
+    unrolled = unrolled_with(net, params, rollout)
     assert unrolled.predictions.logits.shape == (4, 2, 3)
 
 
@@ -161,7 +157,7 @@ def test_values_can_begin_at_zero(rule: Any, zero_values: bool) -> None:
     config = NetConfig(torso=(7,), action_lstm=5, head_hidden=(6,), zero_values=zero_values)
     net = agent_net(EnvSpec((4,), 3), rule, config)
     params = init_params(net, rng())
-    out = call(net, params, torch.randn(8, 4, generator=rng()))
+    out = outputs(net, params, torch.randn(8, 4, generator=rng()))
     largest = rule.state_value(out).abs().max()
     assert (largest < 1e-4) == zero_values  # rounding, over all the bins
     assert (out.logits != 0).all()
@@ -172,7 +168,7 @@ def test_values_can_begin_at_zero(rule: Any, zero_values: bool) -> None:
 # --- heads that do not fit -----------------------------------------------------------------------
 
 
-def agent_with(net: nn.Module) -> Agent:
+def agent_with(net: Any) -> Agent:
     return Agent(net, small_disco(), adam_clip(1e-2))
 
 
@@ -193,9 +189,11 @@ def test_a_head_of_the_wrong_size_is_named() -> None:
         agent_with(AgentNet(MLPTorso(4, (4,)), 4, 3, other))
 
 
-def test_a_network_without_heads_is_refused() -> None:
-    with pytest.raises(DiscorlError, match="which heads it has"):
+def test_a_network_without_heads_is_refused_and_told_what_to_use() -> None:
+    with pytest.raises(DiscorlError, match="which heads it has") as e:
         agent_with(nn.Linear(4, 3))
+    [name] = re.findall(r"discorl\.([\w.]+)\(", str(e.value))
+    assert getattr(discorl, name) is AgentNet
 
 
 # --- initial parameters --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.update import update_agent
 from discorl.nets.meta_net import ActionBlocks, MetaNetSizes
-from discorl.types import AgentState, Params, Rollout, Targets
+from discorl.types import AgentState, DiscoTargets, Params, Rollout
 from tests.builders import (
     DEEP_SIZES,
     SMALL_SIZES,
@@ -97,7 +97,7 @@ def test_targets_do_not_depend_on_the_numbering_of_actions() -> None:
     rule_params = double(random_rule_params(rule))
     params = double(disturbed(agent.init_state(rng()).params, 0.3))
 
-    def targets_of(params: Params, rollout: Rollout) -> tuple[Targets, AgentState]:
+    def targets_of(params: Params, rollout: Rollout) -> tuple[DiscoTargets, AgentState]:
         state = AgentState(params, agent.optimiser.init(params), rule.init_state(params))
         state, info = update_agent(agent, rule_params, state, rollout)
         return info.targets, state

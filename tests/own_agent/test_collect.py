@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import discorl
-from discorl.agents import rollout as tensor_envs
+from discorl.agents.acting import Acting, act
 from discorl.envs.tasks.catch import Catch
 from discorl.own_agent import collect_rollout
 from tests.builders import assert_bit_equal, rng, small_agent, small_disco
@@ -170,21 +170,24 @@ def test_environments_of_the_package_are_served_as_before() -> None:
     env = Catch(num_envs=2, rows=4, columns=3)
     agent = small_agent(small_disco(), observation_shape=(4, 3))
     state = agent.init_state(rng())
-    results = []
-    for collect in (discorl.collect_rollout, tensor_envs.collect_rollout):
-        generator = rng(1)
-        env_state, timestep = env.reset(generator)
-        results.append(
-            collect(agent.net, state.params, env, env_state, timestep, 6, generator=generator)
-        )
-        env_state, timestep = env.reset(rng(1))
-        collect(
-            net=agent.net,
-            params=state.params,
-            env=env,
-            env_state=env_state,
-            timestep=timestep,
-            num_steps=6,
-            generator=rng(1),
-        )
-    assert_bit_equal(results[0], results[1])
+    generator = rng(1)
+    start = Acting(*env.reset(generator), generator)
+    expected, end = act(agent.net, state.params, env, start, 6)
+    generator = rng(1)
+    env_state, timestep = env.reset(generator)
+    result = discorl.collect_rollout(
+        agent.net, state.params, env, env_state, timestep, 6, generator=generator
+    )
+    assert_bit_equal(result, (expected, end.env_state, end.timestep))
+    generator = rng(1)
+    env_state, timestep = env.reset(generator)
+    named = discorl.collect_rollout(
+        net=agent.net,
+        params=state.params,
+        env=env,
+        env_state=env_state,
+        timestep=timestep,
+        num_steps=6,
+        generator=generator,
+    )
+    assert_bit_equal(result, named)

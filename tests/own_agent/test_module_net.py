@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch.func import functional_call
 
 from discorl import optim, tree
 from discorl.agents.agent import Agent
+from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
+from discorl.ops import rows as row_blocks
 from discorl.own_agent import ModuleNet
-from discorl.own_agent import module_net as module_net_file
-from discorl.own_agent.update_rule import DiscoUpdateRule, for_learner, to_store
+from discorl.own_agent.update_rule import DiscoUpdateRule
 from discorl.rules.base import UpdateRule
-from discorl.types import AgentState, Params, Rollout, UpdateInfo
+from discorl.types import AgentState, Params, ReadUnroll, Rollout, TimeStep, UpdateInfo
 from tests.builders import (
     GOLDEN,
     RULES,
+    assert_bit_equal,
     disturbed,
     double,
     random_rollout,
@@ -63,7 +65,7 @@ def both_ways(rule: UpdateRule, rollout: Rollout) -> list[tuple[AgentState, Upda
     wrapped = Agent(net, rule, gradient)
     return [
         update_agent(agent, rule_params, state, rollout),
-        update_agent(wrapped, rule_params, prefixed(state), for_learner(to_store(rollout))),
+        update_agent(wrapped, rule_params, prefixed(state), rollout),
     ]
 
 
@@ -72,7 +74,7 @@ def both_ways(rule: UpdateRule, rollout: Rollout) -> list[tuple[AgentState, Upda
 def test_updates_equal_those_of_agent_net(
     name: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_net_file, "ROWS_PER_BLOCK", rows)
+    monkeypatch.setattr(row_blocks, "ROWS_PER_BLOCK", rows)
     (ours, info), (theirs, their_info) = both_ways(RULES[name](), random_rollout())
     for key, p in ours.params.items():
         torch.testing.assert_close(theirs.params[PREFIX + key], p, rtol=1e-9, atol=1e-12)
@@ -102,19 +104,19 @@ def test_meta_gradients_pass() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", ["output", "policy", "validate"])
-def test_the_other_methods_equal_those_of_agent_net(method: str) -> None:
+def test_the_other_methods_equal_those_of_agent_net() -> None:
     rule = small_disco()
-    net = small_agent(rule).net
+    net: Any = small_agent(rule).net
     rollout = random_rollout()
-    args = (rollout.observations[0],)
-    if method == "validate":
-        args = (rollout.observations, rollout.actions)
-    wrapped = ModuleNet(WrappedNet(net), rule.heads(3))  # pyright: ignore
-    torch.testing.assert_close(
-        tree.leaves(wrapped(*args, method=method)), tree.leaves(net(*args, method=method))
-    )
-    assert wrapped(lambda n: n, method="bind") is wrapped
+    now = TimeStep(rollout.observations[0], rollout.rewards[0], rollout.discounts[0])
+    wrapped = ModuleNet(WrappedNet(net), rule.heads(3))
+    for method in (
+        lambda net: net.output(now.observation),
+        lambda net: net.step(now, net.initial_memory(3)),
+        lambda net: net.validate(rollout),
+        lambda net: net.predict(rollout),
+    ):
+        torch.testing.assert_close(tree.leaves(method(wrapped)), tree.leaves(method(net)))
 
 
 def test_the_golden_learner() -> None:
@@ -136,8 +138,8 @@ def test_the_golden_learner() -> None:
     own = {PREFIX + k: p for k, p in params.items()}
     state = AgentState(own, chain.init(own), start)
     for i in range(3):
-        rollout = to_store(rollout_of(group(arrays, f"rollout_{i}")))
-        state, info = rule.update(agent, chain, state, for_learner(rollout))
+        rollout = rollout_of(group(arrays, f"rollout_{i}"))
+        state, info = rule.update(agent, chain, state, rollout)
         want = float(arrays[f"log_{i}/total_loss"])
         assert float(info.loss) == pytest.approx(want, rel=2e-5)
         for name, array in group(arrays, f"params_{i + 1}").items():
@@ -155,14 +157,12 @@ def test_a_recurrent_agent_is_reset_where_episodes_begin() -> None:
     rule = small_disco()
     agent = RecurrentAgent(rule.heads(3))
     net = ModuleNet(agent, rule.heads(3))
-    rollout = random_rollout(num_steps=7, batch=2)
     discounts = torch.ones(7, 2)
     discounts[3, 0] = discounts[0, 1] = discounts[5, 1] = 0
     stored = (torch.randn(1, 2, 5), torch.randn(1, 2, 5))
-    batch = for_learner(
-        replace(to_store(replace(rollout, discounts=discounts)), agent_state=stored)
-    )
-    heads = net.heads_of(batch.observations)
+    rollout = random_rollout(num_steps=7, batch=2)
+    rollout = replace(rollout, discounts=discounts, memory=stored)
+    heads, last = net.heads_of(rollout)
 
     fresh = tuple(x[0] for x in agent.initial_state(1))
     before = [tuple(x[0, b] for x in stored) for b in range(2)]
@@ -173,6 +173,28 @@ def test_a_recurrent_agent_is_reset_where_episodes_begin() -> None:
             out, state = agent(rollout.observations[t, b : b + 1], state)
             for name, x in out.items():
                 torch.testing.assert_close(heads[name][t, b], x[0])
+        if end == 7:
+            torch.testing.assert_close([x[b] for x in last], [x[0] for x in state])
+    torch.testing.assert_close(net.memory_after(rollout), last)
+
+
+def test_acting_step_by_step_is_the_unroll() -> None:
+    rule = small_disco()
+    agent = RecurrentAgent(rule.heads(3))
+    net = ModuleNet(agent, rule.heads(3))
+    rollout = random_rollout(num_steps=7, batch=2)
+    assert bool((rollout.discounts == 0).any())
+    memory, steps = net.initial_memory(2), []
+    for observation, reward, discount in zip(
+        rollout.observations, rollout.rewards, rollout.discounts, strict=True
+    ):
+        before = memory
+        logits, memory = net.step(TimeStep(observation, reward, discount), memory)
+        steps.append(logits)
+        if bool((discount == 1).all()):
+            assert_bit_equal(net.output(observation, before).logits, logits)
+    torch.testing.assert_close(torch.stack(steps), net.predict(rollout).logits)
+    torch.testing.assert_close(memory, net.memory_after(rollout))
 
 
 def test_memory_carries_gradients_through_time() -> None:
@@ -180,14 +202,13 @@ def test_memory_carries_gradients_through_time() -> None:
     agent = RecurrentAgent(rule.heads(3))
     params: Params = {f"module.{k}": p for k, p in agent.named_parameters()}
     rollout = replace(random_rollout(), discounts=torch.ones(6, 3))
-    batch = for_learner(to_store(rollout))
     reader = rule.reader(random_rule_params(rule))
-    unroll = functional_call(
+    unroll = with_params(
         ModuleNet(agent, rule.heads(3)),
         params,
-        (batch.observations, batch.actions, reader),
-        {"method": "unroll", "differentiable": False},
+        lambda net: net.unroll(rollout, reader, differentiable=False),
     )
+    assert isinstance(unroll, ReadUnroll)
     last = unroll.predictions.z_a[-1].sum()
     (by_first,) = torch.autograd.grad(last, params["module.first"])
     assert bool(by_first.any())

@@ -21,7 +21,6 @@ from discorl.own_agent import DiscoTrainer, DiscoUpdateRule, collect_rollout
 from discorl.rules import ActorCritic, PolicyGradient
 from tests.builders import (
     RULES,
-    SMALL_VALUE,
     random_rollout,
     random_rule_params,
     rng,
@@ -48,7 +47,7 @@ def test_equals_a_loop_around_update_agent() -> None:
     agent = small_agent(rule)
     state, replay, sample_rng = agent.init_state(rng()), Replay(5), rng(2)
 
-    own = agent.net
+    own: Any = agent.net
     own.load_state_dict(state.params)
     trainer = DiscoTrainer(
         own,
@@ -189,7 +188,7 @@ def test_rules_by_path_and_hand_written(tmp_path: Any) -> None:
     trainer = DiscoTrainer(agent, rule=path, batch_size=2)
     assert trainer.rule.name == "mine"
     assert trainer.step(random_rollout())["grad_steps"] == 1
-    for rule in (ActorCritic(value_head=SMALL_VALUE), PolicyGradient()):
+    for rule in (ActorCritic(num_bins=11, max_abs_value=5.0), PolicyGradient()):
         agent = PlainAgent(rule.heads(3))
         assert (
             DiscoTrainer(agent, rule=rule, batch_size=2).step(random_rollout())["grad_steps"] == 1

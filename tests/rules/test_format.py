@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules import DiscoRule
-from discorl.rules.disco import LossWeights
+from discorl.rules.disco import DiscoSettings
 from discorl.rules.format import arrays_to_params, infer_sizes, params_to_arrays, write_archive
 from discorl.rules.store import load_rule, save_rule
 from discorl.rules.values import ReturnSettings, ValueHead
@@ -77,8 +77,7 @@ def test_round_trip_is_bit_equal(sizes: MetaNetSizes, tmp_path: Path) -> None:
         sizes,
         ValueHead(31, 15.0, squashed=False),
         ReturnSettings(0.9, 0.8, 0.7),
-        LossWeights(1, 2, 3, 4, 5),
-        target_rate=0.25,
+        DiscoSettings(1, 2, 3, 4, 5, target_rate=0.25),
     )
     params = random_rule_params(rule)
     save_rule(tmp_path / "rule.npz", rule, params, {"steps": 3, "by": "a test"})

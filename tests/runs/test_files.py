@@ -52,6 +52,9 @@ def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.Monk
     second = new_run_folder(None, "x")
     assert first != second
     assert second.is_dir()
+    write_json(first / "config.json", {})
+    second.rmdir()
+    assert new_run_folder(None, "x") == second
 
 
 def test_curves(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from discorl.runs import outputs as outputs_module
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import VERSION
 from discorl.runs.distributed import Ranks
+from discorl.runs.files import held
 from discorl.runs.metrics import MetricsFile, Row, read_rows
 from discorl.runs.program import Diverged, RunResult
 from discorl.runs.run import run
+from discorl.runs.threads import Threads
 
 CPU = Ranks(0, 1, torch.device("cpu"))
 
@@ -28,6 +30,7 @@ CPU = Ranks(0, 1, torch.device("cpu"))
 class CountConfig:
     out: Path | None
     steps: int = 10
+    threads: Threads = 1
     log: str = ""
     progress: str = "none"
     checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(4, None))
@@ -226,6 +229,18 @@ def test_a_log_that_cannot_be_opened_changes_no_run(
     with pytest.raises(DiscorlError, match="needs the package"):
         count(replace(config, steps=20, log="wandb"), resume=True)
     assert {p: p.read_bytes() for p in contents(tmp_path) if p.is_file()} == before
+
+
+def test_a_folder_that_another_process_is_starting_in_is_left_alone(tmp_path: Path) -> None:
+    """It has no config.json yet, and what it writes is not ours to remove."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with held(folder):
+        (folder / "metrics.jsonl").touch()
+        before = contents(tmp_path)
+        with pytest.raises(DiscorlError, match="another process"):
+            count(CountConfig(folder))
+        assert contents(tmp_path) == before
 
 
 # --- ends that were not planned ------------------------------------------------------------------

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from discorl.agents.update import update_agent
 from discorl.envs.tasks.catch import Catch
-from discorl.rules import ActorCritic, PolicyGradient
+from discorl.rules import PolicyGradient
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
 from discorl.training import build
 from discorl.training.build import learning_rate, make_agent, make_optimiser, make_replay
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
+from discorl.training.rule_choice import choose_rule
 from discorl.training.train import train
 from discorl.types import EnvSpec, TimeStep
 from tests.builders import random_rollout, rng, write_small_rule
@@ -82,9 +83,9 @@ def test_settings_reach_the_agent_and_the_replay() -> None:
         mask_episode_starts=False,
         net=NetConfig(core_lstm=7),
     )
-    agent = make_agent(c, EnvSpec((4,), 3), ActorCritic())
+    agent = make_agent(c, EnvSpec((4,), 3), choose_rule(replace(c, rule="actor-critic")).rule)
     assert agent.burn_in == 2
-    assert not agent.mask_episode_starts
+    assert not agent.rule.mask_episode_starts
     assert agent.net.core.hidden_size == 7  # type: ignore[union-attr]
     replay = make_replay(c, Ranks(0, 1, torch.device("cpu")))
     assert replay.capacity == 100
@@ -140,7 +141,7 @@ class StackedCatch(Catch):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.spec = EnvSpec(
-            (3, self.rows, self.columns), 3, is_image=True, observation_dtype=torch.uint8
+            (3, *self.spec.observation_shape[-2:]), 3, is_image=True, observation_dtype=torch.uint8
         )
 
     def reset(self, generator: torch.Generator, settings: Any = None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from discorl.runs.files import load_params, save_params
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.evaluate import evaluate, play
 from discorl.training.train import train
-from discorl.training.trained_agent import LoadedAgent, Policy, load_agent
+from discorl.training.trained_agent import LoadedAgent, load_agent
 from discorl.types import EnvSpec, TimeStep
-from tests.builders import run_cli, write_small_rule
+from tests.builders import assert_bit_equal, run_cli, write_small_rule
 
 
 def config(out: Path, **changes) -> TrainConfig:
@@ -52,8 +53,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Net(nn.Module):
     """Prefers the last action, by a little."""
 
-    def policy(self, observation: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([0.0, 0.5]).expand(len(observation), 2)
+    def initial_memory(self, batch: int) -> None:
+        return None
+
+    def step(self, now: TimeStep, memory: None) -> tuple[torch.Tensor, None]:
+        return torch.tensor([0.0, 0.5]).expand(len(now.observation), 2), memory
 
 
 @dataclass
@@ -78,7 +82,8 @@ class Corridor:
 
 
 def known_agent() -> LoadedAgent:
-    return LoadedAgent(Path("run"), TrainConfig(), "none", Net(), torch.device("cpu"))
+    net: Any = Net()
+    return LoadedAgent(Path("run"), TrainConfig(), "none", net, torch.device("cpu"))
 
 
 def test_every_copy_plays_its_share() -> None:
@@ -120,32 +125,48 @@ def test_rewards_that_are_nan_are_refused() -> None:
         play(known_agent(), Broken(1), episodes=1, seed=0, greedy=True, max_steps=9)
 
 
+class Mirror:
+    """Shows the last actions; at every fourth time step the first copy begins an episode."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.spec, self.num_envs = EnvSpec((), 2), num_envs
+
+    def reset(self, generator: torch.Generator) -> tuple[int, TimeStep]:
+        zeros = torch.zeros(self.num_envs)
+        return 0, TimeStep(zeros, zeros, zeros + 1)
+
+    def step(self, state: int, actions: torch.Tensor, generator: torch.Generator):
+        discount = torch.ones(self.num_envs)
+        discount[0] = float(state % 4 != 3)
+        return state + 1, TimeStep(actions, actions.float(), discount)
+
+
 def test_greedy_takes_the_likeliest_and_sampling_draws() -> None:
-    timestep = TimeStep(torch.zeros(4000, 1), torch.zeros(4000), torch.ones(4000))
-    agent = known_agent()
-    rng = torch.Generator().manual_seed(0)
-    assert bool((Policy(agent, True, rng)(timestep) == 1).all())
-    share = Policy(agent, False, rng)(timestep).float().mean()
+    agent, env = known_agent(), Mirror(4000)
+    at = agent.begin(env, seed=0)
+    actions, after = agent.step(env, at, greedy=True)
+    assert bool((actions == 1).all())
+    assert_bit_equal(after.timestep.observation, actions)
+    share = agent.step(env, at, greedy=False)[0].float().mean()
     assert float(share) == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), abs=0.03)
 
 
 def test_recurrent_networks_remember_and_are_told_of_new_episodes() -> None:
     class Recurrent(nn.Module):
-        core = "an LSTM"
-
-        def zero_state(self, batch: int) -> torch.Tensor:
+        def initial_memory(self, batch: int) -> torch.Tensor:
             return torch.zeros(batch)
 
-        def act(self, observation, starts, memory):
-            memory = torch.where(starts, 0, memory) + 1
+        def step(self, now, memory):
+            memory = torch.where(now.discount == 0, 0, memory) + 1
             return torch.stack([2 - memory, memory - 2], -1), memory
 
-    agent = replace(known_agent(), net=Recurrent())
-    policy = Policy(agent, True, torch.Generator())
-    observation, zeros = torch.zeros(2, 1), torch.zeros(2)
-    chosen = [policy(TimeStep(observation, zeros, zeros + 1)).tolist() for _ in range(3)]
-    assert chosen == [[0, 0], [0, 0], [1, 1]]
-    assert policy(TimeStep(observation, zeros, torch.tensor([0.0, 1.0]))).tolist() == [0, 1]
+    net: Any = Recurrent()
+    agent, env = replace(known_agent(), net=net), Mirror(2)
+    at, chosen = agent.begin(env, seed=0), []
+    for _ in range(5):
+        actions, at = agent.step(env, at, greedy=True)
+        chosen.append(actions.tolist())
+    assert chosen == [[0, 0], [0, 0], [1, 1], [1, 1], [0, 1]]
 
 
 # --- real runs -----------------------------------------------------------------------------------

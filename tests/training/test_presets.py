@@ -10,10 +10,11 @@ import torch
 
 from discorl.agents.agent import agent_net
 from discorl.cli import main
+from discorl.cli.train import parse_train
 from discorl.errors import DiscorlError
 from discorl.nets.conv import ImpalaTorso
 from discorl.rules import ActorCritic, DiscoRule
-from discorl.rules.disco import LossWeights
+from discorl.rules.disco import DiscoSettings
 from discorl.rules.store import save_rule
 from discorl.rules.values import ReturnSettings
 from discorl.training import presets
@@ -118,8 +119,7 @@ def test_a_rule_file_brings_its_settings(tmp_path: Path) -> None:
     rule = replace(
         small_disco(),
         returns=ReturnSettings(discount=0.9, lambda_=0.8),
-        weights=LossWeights(q=0.5),
-        target_rate=0.2,
+        settings=DiscoSettings(q_cost=0.5, target_rate=0.2),
     )
     path = tmp_path / "rule.npz"
     save_rule(path, rule, rule.init_params(rng()), {})
@@ -134,7 +134,28 @@ def test_a_rule_file_brings_its_settings(tmp_path: Path) -> None:
     )
     chosen = choose_rule(config).rule
     assert isinstance(chosen, DiscoRule)
-    assert (chosen.returns, chosen.weights) == (rule.returns, rule.weights)
+    assert (chosen.returns, chosen.settings) == (rule.returns, rule.settings)
+
+
+def test_a_rule_file_trains_with_its_moments(tmp_path: Path) -> None:
+    """Options say otherwise of what they name, and of nothing else."""
+    path = tmp_path / "rule.npz"
+    rule = replace(small_disco(), returns=ReturnSettings(0.9, 0.8, moment_decay=0.5))
+    save_rule(path, rule, rule.init_params(rng()), {})
+    assert returns_on_the_command_line(path) == rule.returns
+    assert returns_on_the_command_line(path, "--returns.discount", "0.7") == ReturnSettings(
+        0.7, 0.8, 0.5
+    )
+    assert returns_on_the_command_line(path, "--returns.lambda_", "1") == ReturnSettings(
+        0.9, 1.0, 0.5
+    )
+    assert returns_on_the_command_line(path, "--returns.moment-decay", "0.6") == ReturnSettings(
+        0.9, 0.8, 0.6
+    )
+
+
+def returns_on_the_command_line(path: Path, *args: str) -> ReturnSettings:
+    return choose_rule(parse_train(["catch", "--rule", str(path), *args])).rule.returns
 
 
 def test_dmlab_is_as_long_as_the_others() -> None:

@@ -64,14 +64,14 @@ def assert_same_run(a: Path, b: Path) -> None:
 
 def die_after(monkeypatch: pytest.MonkeyPatch, num_rollouts: int) -> None:
     """The next run crashes in the middle of a step."""
-    collect, count = train_module.collect_rollout, iter(range(num_rollouts))
+    act, count = train_module.act, iter(range(num_rollouts))
 
-    def collect_or_die(*args: Any, **options: Any) -> Any:
+    def act_or_die(*args: Any, **options: Any) -> Any:
         if next(count, None) is None:
             raise MemoryError("the end")
-        return collect(*args, **options)
+        return act(*args, **options)
 
-    monkeypatch.setattr(train_module, "collect_rollout", collect_or_die)
+    monkeypatch.setattr(train_module, "act", act_or_die)
 
 
 def crash(settings: TrainConfig, num_rollouts: int) -> None:

@@ -154,8 +154,8 @@ def test_settings_reach_the_rule(tmp_path: Path) -> None:
     rule = chosen.rule
     assert rule.returns.discount == 0.5  # pyright: ignore[reportAttributeAccessIssue]
     assert rule.returns.lambda_ == 0.25  # pyright: ignore[reportAttributeAccessIssue]
-    assert rule.weights.q == 7.0  # pyright: ignore[reportAttributeAccessIssue]
-    assert rule.target_rate == 0.75  # pyright: ignore[reportAttributeAccessIssue]
+    assert rule.settings.q_cost == 7.0  # pyright: ignore[reportAttributeAccessIssue]
+    assert rule.settings.target_rate == 0.75  # pyright: ignore[reportAttributeAccessIssue]
     assert rule.value_head.num_bins == 11  # pyright: ignore[reportAttributeAccessIssue]
 
 

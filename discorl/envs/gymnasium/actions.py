@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import gymnasium
@@ -31,20 +31,29 @@ def action_map(space: gymnasium.Space, who: str, bins: int) -> ActionMap:
     if isinstance(space, spaces.Discrete):
         start, dtype = space.start, space.dtype
         return ActionMap(int(space.n), lambda a: (a + start).astype(dtype))
+    advice = "wrap its actions into fewer"
     if isinstance(space, spaces.MultiDiscrete):
         starts = np.ravel(space.start)
         choices = [np.arange(n) + s for n, s in zip(space.nvec.ravel(), starts, strict=True)]
-        return _enumerate(space, choices, who, "wrap its actions into fewer")
-    if isinstance(space, spaces.MultiBinary):
-        choices = [np.arange(2)] * int(np.prod(space.shape))
-        return _enumerate(space, choices, who, "wrap its actions into fewer")
-    if isinstance(space, spaces.Box):
-        return _enumerate(space, _binned(space, who, bins), who, _fewer_bins(space))
-    raise DiscorlError(
-        f"{who} has actions of kind {type(space).__name__}, but update rules choose among numbered "
-        "ones: supported are Discrete, MultiDiscrete, MultiBinary and Box; wrap it with "
-        "gymnasium.wrappers.TransformAction"
-    )
+    elif isinstance(space, spaces.MultiBinary):
+        choices = [np.arange(2)] * math.prod(space.shape)
+    elif isinstance(space, spaces.Box):
+        choices, advice = _binned(space, who, bins), _fewer_bins(space)
+    else:
+        raise DiscorlError(
+            f"{who} has actions of kind {type(space).__name__}, but update rules choose among "
+            "numbered ones: supported are Discrete, MultiDiscrete, MultiBinary and Box; wrap it "
+            "with gymnasium.wrappers.TransformAction"
+        )
+    num_actions = math.prod(map(len, choices))
+    if num_actions > MAX_ACTIONS:
+        raise DiscorlError(
+            f"{who} has {num_actions} combinations of actions in {len(choices)} dimensions, and "
+            f"no more than {MAX_ACTIONS} are enumerated: {advice}"
+        )
+    table = np.array(list(itertools.product(*choices)), space.dtype)
+    table = table.reshape(num_actions, *space.shape)
+    return ActionMap(num_actions, lambda a: table[a])
 
 
 def _binned(space: spaces.Box, who: str, bins: int) -> list[np.ndarray]:
@@ -64,24 +73,6 @@ def _binned(space: spaces.Box, who: str, bins: int) -> list[np.ndarray]:
 
 def _fewer_bins(space: spaces.Box) -> str:
     """What to do about too many combinations."""
-    size = int(np.prod(space.shape))
+    size = math.prod(space.shape)
     fits = max((b for b in range(2, MAX_ACTIONS + 1) if b**size <= MAX_ACTIONS), default=None)
     return f"set --action-bins {fits} or less" if fits else "wrap its actions into fewer dimensions"
-
-
-def _enumerate(
-    space: gymnasium.Space, choices: Sequence[np.ndarray], who: str, advice: str
-) -> ActionMap:
-    """All combinations of a choice in each dimension."""
-    num_actions = 1
-    for values in choices:
-        num_actions *= len(values)
-    if num_actions > MAX_ACTIONS:
-        raise DiscorlError(
-            f"{who} has {num_actions} combinations of actions in {len(choices)} dimensions, and "
-            f"no more than {MAX_ACTIONS} are enumerated: {advice}"
-        )
-    assert space.shape is not None
-    table = np.array(list(itertools.product(*choices)), space.dtype)
-    table = table.reshape(num_actions, *space.shape)
-    return ActionMap(num_actions, lambda a: table[a])

@@ -51,14 +51,12 @@ class GymnasiumEnv:
         self._is_single = not self._leaves[0].path
         self._actions = action_map(envs.single_action_space, name, self._options.action_bins)
         specs = {leaf.name: leaf.spec for leaf in self._leaves}
-        single = self._leaves[0].spec if self._is_single else None
-        self.spec = EnvSpec(
-            observation_shape=single.shape if single else (),
-            num_actions=self._actions.num_actions,
-            is_image=single.is_image if single else False,
-            observation_dtype=single.dtype if single else torch.float32,
-            observations=None if single else specs,
-        )
+        num_actions = self._actions.num_actions
+        self.spec = EnvSpec((), num_actions, observations=specs)
+        if self._is_single:
+            one = specs[""]
+            kind = {"is_image": one.is_image, "observation_dtype": one.dtype}
+            self.spec = EnvSpec(one.shape, num_actions, **kind)
         wanted = self._options.normalize_observations
         self.normaliser = ObservationNormaliser(_vectors(self._leaves) if wanted else {})
         self._warned = False
@@ -67,14 +65,15 @@ class GymnasiumEnv:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
         shown, _ = self._call("reset", seed=seed)
         zeros = torch.zeros(self.num_envs, device=self.device)
-        observation, was_dead, is_dead = self._observe(shown), None, None
-        if self._autoreset == AutoresetMode.NEXT_STEP:
-            was_dead = np.zeros(self.num_envs, np.bool_)
-            is_dead = self._tensor(was_dead)
-        raw = zeros if self._changes_rewards else None
-        return was_dead, TimeStep(
-            observation, zeros, torch.ones_like(zeros), is_dead, raw_reward=raw
+        wastes_steps = self._autoreset == AutoresetMode.NEXT_STEP
+        timestep = TimeStep(
+            self._observe(shown),
+            zeros,
+            torch.ones_like(zeros),
+            is_dead=zeros.bool() if wastes_steps else None,
+            raw_reward=zeros if self._changes_rewards else None,
         )
+        return np.zeros(self.num_envs, np.bool_) if wastes_steps else None, timestep
 
     def step(
         self, state: np.ndarray | None, actions: Tensor, generator: torch.Generator
@@ -94,7 +93,7 @@ class GymnasiumEnv:
             final = self._final(observation, info, truncated)
         if self._autoreset == AutoresetMode.DISABLED and ended.any():
             shown, _ = self._call("reset", options={"reset_mask": ended})
-            observation = self._observation(self._arrays(shown, self.num_envs))
+            observation = self._observe(shown, count=False)
 
         starts = ended if state is None else ended | state
         raw = self._tensor(np.asarray(reward, np.float32))
@@ -144,25 +143,22 @@ class GymnasiumEnv:
                 raise EnvFailure(f"{died} while {self._name} was in {method}") from None
             raise EnvFailure(f"{self._name} failed to {method}: {one_line(e)}") from e
 
-    def _observe(self, shown: Any) -> Observation:
-        """The tensors of a batch of observations, counted by the normaliser."""
-        return self._observation(self._arrays(shown, self.num_envs, count=True))
+    def _observe(self, shown: Any, *, count: bool = True) -> Observation:
+        """The tensors of a batch of observations; the normaliser may count them."""
+        return self._tensors([leaf.find(shown) for leaf in self._leaves], count)
 
-    def _arrays(self, shown: Any, batch: int, *, count: bool = False) -> dict[str, np.ndarray]:
-        arrays = {}
-        for leaf in self._leaves:
-            array = leaf.find(shown)
-            if array.shape[:1] != (batch,) or array.shape[1:] != leaf.shape:
+    def _tensors(self, arrays: list[np.ndarray], count: bool) -> Observation:
+        tensors = {}
+        for leaf, array in zip(self._leaves, arrays, strict=True):
+            if array.shape != (self.num_envs, *leaf.shape):
                 leaf.check(array.shape[1:], self._name)
-                raise EnvFailure(f"{self._name} showed {len(array)} observations, not {batch}")
+                raise EnvFailure(
+                    f"{self._name} showed {len(array)} observations, not {self.num_envs}"
+                )
             array = leaf.convert(array)
             if count:
                 self.normaliser.observe(leaf.name, array)
-            arrays[leaf.name] = self.normaliser(leaf.name, array)
-        return arrays
-
-    def _observation(self, arrays: dict[str, np.ndarray]) -> Observation:
-        tensors = {name: self._tensor(array) for name, array in arrays.items()}
+            tensors[leaf.name] = self._tensor(self.normaliser(leaf.name, array))
         return tensors[""] if self._is_single else tensors
 
     def _final(
@@ -182,13 +178,10 @@ class GymnasiumEnv:
             self._warned = True
             return None
         if not (isinstance(final, np.ndarray) and final.dtype == object):
-            return self._observation(self._arrays(final, self.num_envs))
+            return self._observe(final, count=False)
         first = final[int(truncated.argmax())]
-        rows = [
-            self._arrays(_batch_of_one(row if cut else first), 1)
-            for row, cut in zip(final, truncated, strict=True)
-        ]
-        return self._observation({k: np.concatenate([r[k] for r in rows]) for k in rows[0]})
+        rows = [row if cut else first for row, cut in zip(final, truncated, strict=True)]
+        return self._tensors([leaf.stack(rows, self._name) for leaf in self._leaves], count=False)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         """A copy: the environment may write its next step into the same array."""
@@ -204,14 +197,6 @@ def _vectors(leaves: list[Leaf]) -> dict[str, int]:
     if any(leaf.name == "glyphs" for leaf in leaves):
         vectors.pop("blstats", None)
     return vectors
-
-
-def _batch_of_one(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {k: _batch_of_one(x) for k, x in observation.items()}
-    if isinstance(observation, tuple):
-        return tuple(_batch_of_one(x) for x in observation)
-    return np.asarray(observation)[None]
 
 
 def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:

@@ -34,13 +34,12 @@ def gymnasium_env(
     """Copies of a registered environment; ``module:ID`` imports the module that registers it."""
     options = options or EnvConfig()
     probe = _make(env_id)
-    spec = probe.spec
     # Before any copy is made, so that what does not fit is said at once.
     observation_leaves(probe.observation_space, f"'{env_id}'", options.image_layout)
     action_map(probe.action_space, f"'{env_id}'", options.action_bins)
     probe.close()
     # From the specification and not the id: a worker process may not have imported its module.
-    factory = partial(gymnasium.make, spec or env_id, disable_env_checker=True)
+    factory = partial(gymnasium.make, probe.spec or env_id, disable_env_checker=True)
     return _copies(factory, num_envs, device, options, f"'{env_id}'")
 
 

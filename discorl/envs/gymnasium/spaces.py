@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -41,6 +42,13 @@ class Leaf:
             observation = observation[key]
         return np.asarray(observation)
 
+    def stack(self, observations: Sequence[Any], who: str) -> np.ndarray:
+        """This array in each of several observations. [B, *shape]"""
+        arrays = [self.find(observation) for observation in observations]
+        for array in arrays:
+            self.check(array.shape, who)
+        return np.stack(arrays)
+
     def check(self, shape: tuple[int, ...], who: str) -> None:
         """Raise if an array is not what the space promised."""
         if shape != self.shape:
@@ -52,19 +60,17 @@ class Leaf:
             )
 
 
-def observation_leaves(space: gymnasium.Space, who: str, layout: str) -> list[Leaf]:
+def observation_leaves(
+    space: gymnasium.Space, who: str, layout: str, path: Path = ()
+) -> list[Leaf]:
     """The arrays of an observation; a single one has the empty path."""
-    return _leaves(space, (), who, layout)
-
-
-def _leaves(space: gymnasium.Space, path: Path, who: str, layout: str) -> list[Leaf]:
     if isinstance(space, spaces.Dict):
         inner = [((*path, key), part) for key, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple):
         inner = [((*path, i), part) for i, part in enumerate(space.spaces)]
     else:
         return [_leaf(space, path, who, layout)]
-    found = [leaf for p, part in inner for leaf in _leaves(part, p, who, layout)]
+    found = [leaf for p, part in inner for leaf in observation_leaves(part, who, layout, p)]
     if not found and not path:
         raise DiscorlError(f"{who} shows nothing: its observation space {space} is empty")
     return found
@@ -75,8 +81,8 @@ def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
     if isinstance(space, spaces.Box):
         return _box(space, name, path, layout)
     if isinstance(space, spaces.MultiBinary):
-        shape = tuple(int(n) for n in np.atleast_1d(space.shape))
-        return Leaf(name, path, shape, ObservationSpec(shape), _as_float)
+        shape, cast = tuple(map(int, space.shape)), partial(np.asarray, dtype=np.float32)
+        return Leaf(name, path, shape, ObservationSpec(shape), cast)
     if isinstance(space, spaces.Discrete):
         sizes, starts, shape = np.array([space.n]), np.array([space.start]), ()
     elif isinstance(space, spaces.MultiDiscrete):
@@ -99,13 +105,12 @@ def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
 
 
 def _box(space: spaces.Box, name: str, path: Path, layout: str) -> Leaf:
-    shape = tuple(int(n) for n in space.shape)
+    shape = tuple(map(int, space.shape))
     is_bytes = space.dtype == np.uint8
     # Boards of small numbers stay small, for the sake of replay: NetHack's glyphs are int16.
-    is_board = len(shape) > 1 and space.dtype in (np.int8, np.int16)
-    keep = is_bytes or is_board
+    keep = is_bytes or (len(shape) > 1 and space.dtype in (np.int8, np.int16))
+    cast = partial(np.asarray, dtype=space.dtype if keep else np.float32)
     dtype = getattr(torch, str(space.dtype)) if keep else torch.float32
-    cast = _unchanged if keep else _as_float
     if len(shape) in (3, 4) or (len(shape) == 2 and is_bytes):
         to_channels_first = _channels_first(shape, layout)
         out = to_channels_first(np.empty((1, *shape), np.bool_)).shape[1:]
@@ -149,11 +154,3 @@ def _one_hot(sizes: np.ndarray, starts: np.ndarray, who: str) -> Callable[[np.nd
         return out
 
     return convert
-
-
-def _as_float(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float32)
-
-
-def _unchanged(x: np.ndarray) -> np.ndarray:
-    return x

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
-from typing import Any, Literal, NoReturn
+from operator import itemgetter
+from typing import Any, Literal
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
@@ -18,6 +21,8 @@ from discorl.errors import DiscorlError, EnvFailure
 Factory = Callable[[], gymnasium.Env]
 Info = dict[str, Any]
 """What an environment tells besides an observation, and what a reset may be told."""
+Shown = tuple[np.ndarray, Info]
+"""What a reset returns."""
 
 
 def make_vector(
@@ -36,9 +41,8 @@ def make_vector(
         raise DiscorlError("num_envs must be at least 1, not 0")
     guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
     try:
-        if workers == "sync":
-            return SyncVectorEnv(guarded, copy=copy, autoreset_mode=autoreset)
-        return _ReportingAsyncVectorEnv(guarded, copy=copy, autoreset_mode=autoreset)
+        kind = SyncVectorEnv if workers == "sync" else _ReportingAsyncVectorEnv
+        return kind(guarded, copy=copy, autoreset_mode=autoreset)
     except (RuntimeError, EOFError, OSError) as e:
         raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
 
@@ -68,18 +72,14 @@ class _Guard(gymnasium.Wrapper):
         return cls(env, index)
 
     def reset(self, **kwargs: Any) -> Any:
-        try:
+        with self._naming("reset"):
             observation, info = self.env.reset(**kwargs)
-        except Exception as e:
-            self._fail("reset", e)
         self._check(observation)
         return observation, info
 
     def step(self, action: Any) -> Any:
-        try:
+        with self._naming("step"):
             observation, reward, terminated, truncated, info = self.env.step(action)
-        except Exception as e:
-            self._fail("step", e)
         self._check(observation)
         if not math.isfinite(float(reward)):
             raise EnvFailure(
@@ -92,16 +92,17 @@ class _Guard(gymnasium.Wrapper):
 
     def _check(self, observation: Any) -> None:
         for leaf in self._leaves:
-            try:
-                found = leaf.find(observation)
-            except Exception as e:
-                self._fail(f"show observation '{leaf.name}'", e)
-            leaf.check(found.shape, self._who)
+            with self._naming(f"show observation '{leaf.name}'"):
+                leaf.check(leaf.find(observation).shape, self._who)
 
-    def _fail(self, where: str, error: Exception) -> NoReturn:
-        if isinstance(error, DiscorlError):
-            raise error
-        raise EnvFailure(f"{self._who} failed to {where}: {one_line(error)}") from error
+    @contextmanager
+    def _naming(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except DiscorlError:
+            raise
+        except Exception as e:
+            raise EnvFailure(f"{self._who} failed to {what}: {one_line(e)}") from e
 
 
 class _ReportingAsyncVectorEnv(AsyncVectorEnv):
@@ -111,11 +112,9 @@ class _ReportingAsyncVectorEnv(AsyncVectorEnv):
         num_errors = sum(not success for success in successes)
         if not num_errors:
             return
-        failures = sorted(
-            (self.error_queue.get() for _ in range(num_errors)), key=lambda failure: failure[0]
-        )
+        failures = [self.error_queue.get() for _ in range(num_errors)]
         self._state = AsyncState.DEFAULT
-        index, kind, message, _ = failures[0]
+        index, kind, message, _ = min(failures, key=itemgetter(0))
         if issubclass(kind, KeyboardInterrupt):
             raise KeyboardInterrupt
         if issubclass(kind, DiscorlError):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, create_empty_array
 
 from discorl.envs.gymnasium.vector import Info, make_vector
 
@@ -38,16 +41,13 @@ class StackFrames(VectorWrapper):
 
     def __init__(self, envs: VectorEnv, num_frames: int, channel_axis: int = 0) -> None:
         super().__init__(envs)
-        space = envs.single_observation_space
-        self._is_dict = isinstance(space, gymnasium.spaces.Dict)
-        parts: dict[str, Any] = dict(space.spaces) if self._is_dict else {"": space}  # type: ignore
-        self._stacks = {
-            key: _Stack(part, self.num_envs, num_frames, channel_axis)
-            for key, part in parts.items()
-        }
-        shown: Any = {key: stack.space for key, stack in self._stacks.items()}
-        self.single_observation_space = gymnasium.spaces.Dict(shown) if self._is_dict else shown[""]
+        self._channel_axis = channel_axis
+        space: Any = envs.single_observation_space
+        spaces = dict(space.spaces) if isinstance(space, Dict) else space
+        shown = _map(lambda part: self._stacked(part, num_frames), spaces)
+        self.single_observation_space = Dict(shown) if isinstance(space, Dict) else shown
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self._frames: Any = create_empty_array(self.single_observation_space, self.num_envs)
         self._mode = envs.metadata["autoreset_mode"]
         self._ended = np.zeros(self.num_envs, bool)
 
@@ -55,8 +55,7 @@ class StackFrames(VectorWrapper):
         frames, infos = self.env.reset(seed=seed, options=options)
         self._clear(np.ones(self.num_envs, bool))
         self._ended[:] = False
-        self._push(frames)
-        return self._show(), infos
+        return self._push(frames), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
@@ -66,63 +65,50 @@ class StackFrames(VectorWrapper):
         elif ended.any():
             infos = {**infos, "final_obs": self._final(infos["final_obs"], ended)}
             self._clear(ended)
-        self._push(frames)
         self._ended = ended
-        return self._show(), rewards, terminated, truncated, infos
-
-    def _push(self, frames: Any) -> None:
-        for key, stack in self._stacks.items():
-            stack.push(frames[key] if self._is_dict else frames)
+        return self._push(frames), rewards, terminated, truncated, infos
 
     def _clear(self, rows: np.ndarray) -> None:
-        for stack in self._stacks.values():
-            stack.frames[rows] = 0
+        def clear(frames: np.ndarray) -> np.ndarray:
+            frames = frames.copy()  # what was shown stays as it was
+            frames[rows] = 0
+            return frames
 
-    def _show(self) -> Any:
-        shown = {key: stack.frames.copy() for key, stack in self._stacks.items()}
-        return shown if self._is_dict else shown[""]
+        self._frames = _map(clear, self._frames)
+
+    def _push(self, frames: Any) -> Any:
+        self._frames = _map(self._shift, self._frames, frames)
+        return self._frames
 
     def _final(self, last: np.ndarray, ended: np.ndarray) -> np.ndarray:
         """Stacks that end in the last frames of the ended episodes, None elsewhere."""
         found = np.full(self.num_envs, None, dtype=object)
+        shift = partial(self._shift, batch_axes=0)
         for i in np.flatnonzero(ended).tolist():
-            shown = {
-                key: stack.with_newest(i, last[i][key] if self._is_dict else last[i])
-                for key, stack in self._stacks.items()
-            }
-            found[i] = shown if self._is_dict else shown[""]
+            found[i] = _map(shift, _map(itemgetter(i), self._frames), last[i])
         return found
 
+    def _shift(self, frames: np.ndarray, newest: np.ndarray, batch_axes: int = 1) -> np.ndarray:
+        """``frames`` [B, ...] with the newest [B, ...] in for the oldest."""
+        newest, axis = self._with_channels(np.asarray(newest), batch_axes)
+        younger = np.delete(frames, np.s_[: newest.shape[axis]], axis)
+        return np.concatenate([younger, newest], axis)
 
-class _Stack:
-    """The last frames of one array of an observation, in each environment."""
+    def _stacked(self, space: Any, num_frames: int) -> Box:
+        bounds = [self._with_channels(x, 0) for x in (space.low, space.high)]
+        low, high = (np.concatenate([x] * num_frames, axis) for x, axis in bounds)
+        return Box(low, high, dtype=space.dtype.type)
 
-    def __init__(self, space: Any, num_envs: int, num_frames: int, channel_axis: int) -> None:
-        assert isinstance(space, gymnasium.spaces.Box)
-        low, high = space.low, space.high
-        if low.ndim == 2:
-            low, high, channel_axis = low[None], high[None], 0
-        self._axis = channel_axis if low.ndim > 1 else 0
-        self._shape = low.shape
-        self._channels = low.shape[self._axis]
-        self.space = gymnasium.spaces.Box(
-            np.concatenate([low] * num_frames, self._axis),
-            np.concatenate([high] * num_frames, self._axis),
-            dtype=space.dtype.type,  # type: ignore[union-attr]
-        )
-        self.frames = np.zeros((num_envs, *self.space.shape), space.dtype)  # [B, ...]
+    def _with_channels(self, x: np.ndarray, batch_axes: int) -> tuple[np.ndarray, int]:
+        """An array that has an axis to stack along, and which it is."""
+        num_axes = x.ndim - batch_axes
+        if num_axes == 2:
+            x = np.expand_dims(x, batch_axes)
+        return x, batch_axes + (self._channel_axis if num_axes > 2 else 0)
 
-    def push(self, newest: np.ndarray) -> None:
-        """Take a frame [B, ...] in for the oldest."""
-        self._shift(self.frames, newest.reshape(-1, *self._shape))
 
-    def with_newest(self, row: int, newest: np.ndarray) -> np.ndarray:
-        """What environment ``row`` would show after a frame [...]."""
-        frames = self.frames[row : row + 1].copy()
-        self._shift(frames, np.asarray(newest).reshape(1, *self._shape))
-        return frames[0]
-
-    def _shift(self, frames: np.ndarray, newest: np.ndarray) -> None:
-        old = np.moveaxis(frames, self._axis + 1, 1)
-        old[:, : -self._channels] = old[:, self._channels :].copy()
-        old[:, -self._channels :] = np.moveaxis(newest, self._axis + 1, 1)
+def _map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """Apply to an array, or to each of a dict, and to those of the others that belong to it."""
+    if isinstance(first, dict):
+        return {key: function(x, *(other[key] for other in others)) for key, x in first.items()}
+    return function(first, *others)

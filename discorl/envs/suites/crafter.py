@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory, Info
+from discorl.envs.gymnasium.vector import Factory, Info, Shown
 from discorl.envs.suites.suite_settings import CrafterSettings
 from discorl.errors import DiscorlError
 
@@ -24,9 +24,7 @@ class CrafterEnv(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(self._env.action_names))
 
-    def reset(
-        self, *, seed: int | None = None, options: Info | None = None
-    ) -> tuple[np.ndarray, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> Shown:
         super().reset(seed=seed)
         if seed is not None:
             self._env = self._build(seed)  # the constructor is the only way to seed

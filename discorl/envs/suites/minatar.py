@@ -8,7 +8,7 @@ from importlib import import_module
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory, Info
+from discorl.envs.gymnasium.vector import Factory, Info, Shown
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import MinAtarSettings
 
@@ -33,9 +33,7 @@ class MinAtarEnv(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(self._actions))
 
-    def reset(
-        self, *, seed: int | None = None, options: Info | None = None
-    ) -> tuple[np.ndarray, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> Shown:
         super().reset(seed=seed)
         if seed is not None:
             self._game.seed(seed)

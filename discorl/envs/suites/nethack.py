@@ -14,16 +14,7 @@ from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import NetHackSettings
 from discorl.errors import DiscorlError
 
-TASKS = {
-    "score": "NetHackScore-v0",
-    "staircase": "NetHackStaircase-v0",
-    "staircase-pet": "NetHackStaircasePet-v0",
-    "oracle": "NetHackOracle-v0",
-    "gold": "NetHackGold-v0",
-    "eat": "NetHackEat-v0",
-    "scout": "NetHackScout-v0",
-    "challenge": "NetHackChallenge-v0",
-}
+TASKS = ("score", "staircase", "staircase-pet", "oracle", "gold", "eat", "scout", "challenge")
 
 
 class SeededNetHack(gymnasium.Wrapper):
@@ -70,7 +61,8 @@ def _make_one(task: str, settings: NetHackSettings) -> gymnasium.Env:
         given["character"] = settings.character
     if settings.max_steps:
         given["max_episode_steps"] = settings.max_steps
-    env = gymnasium.make(TASKS[task], disable_env_checker=True, **given)
+    env_id = f"NetHack{task.title().replace('-', '')}-v0"  # NetHackStaircasePet-v0
+    env = gymnasium.make(env_id, disable_env_checker=True, **given)
     return SeededNetHack(env, can_seed=task != "challenge")  # which forbids it
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from discorl.envs.gymnasium.vector import Info
+from discorl.envs.gymnasium.vector import Info, Shown
 from discorl.envs.suites.copies import stack_frames
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import ProcgenSettings
@@ -40,9 +40,7 @@ class SeededPool(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(
-        self, *, seed: int | None = None, options: Info | None = None
-    ) -> tuple[np.ndarray, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> Shown:
         if seed is not None:
             self._pool.close()
             self._pool = self._build(seed % 2**30)  # it counts on from there in 32 bits
@@ -50,9 +48,8 @@ class SeededPool(VectorEnv):
         return frames, _arrays(infos)
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
-        *seen, infos = self._pool.step(np.asarray(actions, np.int32))
-        frames, rewards, terminated, truncated = seen
-        return frames, rewards, terminated, truncated, _arrays(infos)
+        *shown, infos = self._pool.step(np.asarray(actions, np.int32))
+        return *shown, _arrays(infos)
 
     def close_extras(self, **kwargs: Any) -> None:
         if self._pool is not None:

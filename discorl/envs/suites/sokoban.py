@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from discorl.envs.gymnasium.vector import Factory, Info
+from discorl.envs.gymnasium.vector import Factory, Info, Shown
 from discorl.envs.suites.sokoban_levels import MOVES, Level, read_levels
 from discorl.envs.suites.suite_settings import SokobanSettings
 
@@ -30,22 +30,14 @@ class Sokoban(gymnasium.Env):
     def __init__(self, levels: Sequence[Level], max_steps: int) -> None:
         self._levels = levels
         self._max_steps = max_steps
-        self._level = levels[0]
-        self._boxes = self._level.boxes.copy()
-        self._player = self._level.player
-        self._steps = 0
-        shape = (4, *self._level.walls.shape)
+        self._start(levels[0])
+        shape = (4, *levels[0].walls.shape)
         self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(MOVES))
 
-    def reset(
-        self, *, seed: int | None = None, options: Info | None = None
-    ) -> tuple[np.ndarray, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> Shown:
         super().reset(seed=seed)
-        self._level = self._levels[int(self.np_random.integers(len(self._levels)))]
-        self._boxes = self._level.boxes.copy()
-        self._player = self._level.player
-        self._steps = 0
+        self._start(self._levels[int(self.np_random.integers(len(self._levels)))])
         return self._observe(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Info]:
@@ -56,6 +48,10 @@ class Sokoban(gymnasium.Env):
         reward = REWARD_STEP + REWARD_BOX * (self._placed() - before) + REWARD_SOLVED * solved
         cut = not solved and self._steps >= self._max_steps
         return self._observe(), reward, solved, cut, {}
+
+    def _start(self, level: Level) -> None:
+        self._level, self._boxes, self._player = level, level.boxes.copy(), level.player
+        self._steps = 0
 
     def _move(self, step: tuple[int, int]) -> None:
         walls, boxes = self._level.walls, self._boxes

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 class Suite:
     """A family of tasks called ``PREFIX`` or ``PREFIX:NAME``."""
 
-    prefix: str
     pattern: str
     """How its tasks are called, for people."""
     description: str
@@ -29,10 +28,10 @@ class Suite:
     """How people call it."""
     settings: type[SuiteSettings] | None = None
     """What can be chosen of its tasks; None if there is nothing."""
-    extra: str = ""
-    """What ``pip install 'discorl[EXTRA]'`` needs; '' if nothing."""
+    module: str = ""
+    """The module here, and the extra, if they are not called like the prefix."""
     package: str = ""
-    """What the extra lets one import."""
+    """What ``pip install 'discorl[EXTRA]'`` lets one import; '' if nothing need be installed."""
     note: str = ""
     """What pip alone does not do."""
     image_layout: Literal["", "channels-first", "channels-last"] = ""
@@ -45,6 +44,16 @@ class Suite:
     """How those reset themselves; '' where both ways are possible."""
 
     @property
+    def prefix(self) -> str:
+        """What the names of its tasks begin with."""
+        return self.pattern.partition(":")[0].rstrip("[")
+
+    @property
+    def extra(self) -> str:
+        """What to install it with; '' if nothing need be."""
+        return (self.module or self.prefix) if self.package else ""
+
+    @property
     def hint(self) -> str:
         """How to install it; '' if nothing need be."""
         return f"pip install 'discorl[{self.extra}]'" + self.note if self.extra else ""
@@ -54,7 +63,7 @@ class Suite:
         return not self.package or is_installed(self.package)
 
     def load(self) -> ModuleType:
-        """The module here that is called like its extra, which must be installed.
+        """Its module, whose package must be installed.
 
         A threaded one has ``make(name, num_envs, settings, stack)``, which makes a vector
         environment; others have ``factory(name, settings)``, which gives what makes one copy.
@@ -64,7 +73,7 @@ class Suite:
                 f"{self.title} needs the package {self.package}, which is not installed: "
                 f"{self.hint}"
             )
-        return import_module(f"discorl.envs.suites.{self.extra or self.prefix}")
+        return import_module(f"discorl.envs.suites.{self.module or self.prefix}")
 
     def make(
         self,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, in_order, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
+from discorl.types import EnvSpec
 
 SECONDS_PER_STEP = 0.02
 MAX_POSITION = 2.4
@@ -31,6 +32,10 @@ class CartPoleSettings(NamedTuple):
     observations: Tensor | None  # [B, 4], the order of what is observed, if it is shuffled
 
 
+CONSTANTS = CartPoleSettings._fields[:5]
+"""What is drawn uniformly."""
+
+
 class CartPoleState(NamedTuple):
     """Position, velocity, angle and angular velocity [B, 4]; steps since the beginning [B]."""
 
@@ -39,6 +44,7 @@ class CartPoleState(NamedTuple):
     settings: CartPoleSettings
 
 
+@dataclass(eq=False)
 class CartPole(Task[CartPoleSettings, CartPoleState]):
     """Actions: push left, push right. Every step is worth 1, the last one too.
 
@@ -46,51 +52,37 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
     like the other, where Gymnasium speaks of a truncation.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        gravity: Range = 9.8,
-        cart_mass: Range = 1.0,
-        pole_mass: Range = 0.1,
-        half_length: Range = 0.5,
-        force: Range = 10.0,
-        horizon: IntRange = 500,
-        shuffle_actions: bool = False,
-        shuffle_observations: bool = False,
-        task_seed: int = 0,
-    ) -> None:
-        self._ranges = gravity, cart_mass, pole_mass, half_length, force
-        for name, bounds in zip(CartPoleSettings._fields, self._ranges, strict=False):
-            draw.check_range(name, bounds, 1e-6)
-        draw.check_range("horizon", horizon, 1)
-        spec = EnvSpec(
-            observation_shape=(4,),
-            num_actions=2,
-            success_return=0.95 * horizon if isinstance(horizon, int) else None,
-        )
-        super().__init__(num_envs, device, task_seed, spec)
-        self._horizon = horizon
-        self._shuffle_actions, self._shuffle_observations = shuffle_actions, shuffle_observations
+    gravity: Range = 9.8
+    cart_mass: Range = 1.0
+    pole_mass: Range = 0.1
+    half_length: Range = 0.5
+    force: Range = 10.0
+    horizon: IntRange = 500
+    shuffle_actions: bool = False
+    shuffle_observations: bool = False
 
-    def _draw(self, num: int, generator: torch.Generator) -> CartPoleSettings:
+    def _prepare(self) -> EnvSpec:
+        for name in CONSTANTS:
+            draw.check_range(name, getattr(self, name), 1e-6)
+        draw.check_range("horizon", self.horizon, 1)
+        success = 0.95 * self.horizon if isinstance(self.horizon, int) else None
+        return EnvSpec(observation_shape=(4,), num_actions=2, success_return=success)
+
+    def _draw(self, num: int, generator: Generator) -> CartPoleSettings:
         return CartPoleSettings(
-            *(draw.uniform(bounds, (num,), generator) for bounds in self._ranges),
-            horizon=draw.log_integers(self._horizon, (num,), generator),
-            actions=draw.shuffle(self._shuffle_actions, num, 2, generator),
-            observations=draw.shuffle(self._shuffle_observations, num, 4, generator),
+            *(draw.uniform(getattr(self, name), (num,), generator) for name in CONSTANTS),
+            horizon=draw.log_integers(self.horizon, (num,), generator),
+            actions=draw.shuffle(self.shuffle_actions, num, 2, generator),
+            observations=draw.shuffle(self.shuffle_observations, num, 4, generator),
         )
 
-    def _begin(
-        self, s: CartPoleSettings, generator: torch.Generator
-    ) -> tuple[CartPoleState, Tensor]:
+    def _begin(self, s: CartPoleSettings, generator: Generator) -> tuple[CartPoleState, Tensor]:
         state = CartPoleState(self._new_motion(generator), torch.zeros_like(s.horizon), s)
         return state, self._observe(state)
 
     def step(
-        self, state: CartPoleState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[CartPoleState, TimeStep]:
+        self, state: CartPoleState, actions: Tensor, generator: Generator
+    ) -> Step[CartPoleState]:
         s = state.settings
         right = in_order(s.actions, actions)
         motion = _swing(state.motion, s, s.force * (2.0 * right - 1.0))
@@ -101,7 +93,7 @@ class CartPole(Task[CartPoleSettings, CartPoleState]):
         state = CartPoleState(motion, torch.where(ended, 0, time), s)
         return state, later_step(self._observe(state), torch.ones_like(s.force), ended)
 
-    def _new_motion(self, generator: torch.Generator) -> Tensor:
+    def _new_motion(self, generator: Generator) -> Tensor:
         return 0.1 * self._chances(generator, 4) - 0.05
 
     def _observe(self, state: CartPoleState) -> Tensor:

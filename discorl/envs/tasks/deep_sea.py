@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 
 class DeepSeaSettings(NamedTuple):
@@ -29,6 +30,7 @@ class DeepSeaState(NamedTuple):
     settings: DeepSeaSettings
 
 
+@dataclass(eq=False)
 class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
     """Actions: left, right; every step goes one row down, and row ``size`` ends the episode.
 
@@ -37,53 +39,45 @@ class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
     the place, one-hot. The best return is ``1 - move_cost``.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        size: IntRange = 10,
-        move_cost: Range = 0.01,
-        device: torch.device | str = "cpu",
-        *,
-        shuffle_actions: bool = False,
-        task_seed: int = 0,
-    ) -> None:
-        draw.check_range("the size of a deep sea", size, 2, 100)
-        draw.check_range("move_cost", move_cost, 0, 0.5)
-        self.size = draw.int_ends(size)[1]
-        spec = EnvSpec(
-            observation_shape=(self.size, self.size),
+    size: IntRange = 10
+    move_cost: Range = 0.01
+    shuffle_actions: bool = False
+
+    def _prepare(self) -> EnvSpec:
+        draw.check_range("the size of a deep sea", self.size, 2, 100)
+        draw.check_range("move_cost", self.move_cost, 0, 0.5)
+        self._width = draw.ends(self.size)[1]
+        return EnvSpec(
+            observation_shape=(self._width, self._width),
             num_actions=2,
             # With the treasure at least 0.5, without it at most 0; left room for rounding.
             success_return=0.49,
             success_name="treasure rate",
         )
-        super().__init__(num_envs, device, task_seed, spec)
-        self._size_range, self._move_cost = size, move_cost
-        self._shuffle_actions = shuffle_actions
 
-    def _draw(self, num: int, generator: torch.Generator) -> DeepSeaSettings:
+    def _draw(self, num: int, generator: Generator) -> DeepSeaSettings:
         return DeepSeaSettings(
-            size=draw.integers(self._size_range, (num,), generator),
-            move_cost=draw.uniform(self._move_cost, (num,), generator),
-            flipped=draw.uniform((0.0, 1.0), (num, self.size**2), generator) < 0.5
-            if self._shuffle_actions
+            size=draw.integers(self.size, (num,), generator),
+            move_cost=draw.uniform(self.move_cost, (num,), generator),
+            flipped=draw.uniform((0.0, 1.0), (num, self._width**2), generator) < 0.5
+            if self.shuffle_actions
             else None,
         )
 
-    def _begin(self, s: DeepSeaSettings, generator: torch.Generator) -> tuple[DeepSeaState, Tensor]:
+    def _begin(self, s: DeepSeaSettings, generator: Generator) -> tuple[DeepSeaState, Tensor]:
         del generator  # nothing is random within a task
         zeros = torch.zeros_like(s.size)
         state = DeepSeaState(zeros, zeros, s)
         return state, self._observe(state)
 
     def step(
-        self, state: DeepSeaState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[DeepSeaState, TimeStep]:
+        self, state: DeepSeaState, actions: Tensor, generator: Generator
+    ) -> Step[DeepSeaState]:
         del generator
         s = state.settings
         right = actions == 1
         if s.flipped is not None:
-            right = right ^ s.flipped[self._copies, state.row * self.size + state.column]
+            right = right ^ s.flipped[self._copies, state.row * self._width + state.column]
         last = s.size - 1
         # Only the diver who always went right is in the last column in time to go right again.
         reward = right * ((state.column == last).float() - s.move_cost / s.size)
@@ -93,6 +87,6 @@ class DeepSea(Task[DeepSeaSettings, DeepSeaState]):
         return state, later_step(self._observe(state), reward, ended)
 
     def _observe(self, state: DeepSeaState) -> Tensor:
-        place = torch.add(state.column, state.row, alpha=self.size)
-        zeros = torch.zeros(self.num_envs, self.size**2, device=self.device)
-        return zeros.scatter_(1, place[:, None], 1.0).unflatten(1, (self.size, self.size))
+        place = torch.add(state.column, state.row, alpha=self._width)
+        zeros = torch.zeros(self.num_envs, self._width**2, device=self.device)
+        return zeros.scatter_(1, place[:, None], 1.0).unflatten(1, (self._width, self._width))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.grid_tasks import GridTask, wall_cells
-from discorl.envs.tasks.task import Task, in_order, later_step
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
 from discorl.errors import DiscorlError
-from discorl.types import EnvSpec, TimeStep
+from discorl.types import EnvSpec
 
 MOVES = [(-1, 0), (0, 1), (1, 0), (0, -1), (0, 0), (-1, -1), (-1, 1), (1, 1), (1, -1)]
 """Rows and columns: up, right, down, left; stay; the diagonals."""
@@ -40,6 +41,7 @@ class GridState(NamedTuple):
     settings: GridSettings
 
 
+@dataclass(eq=False)
 class Grid(Task[GridSettings, GridState]):
     """The agent collects every object in its cell; the horizon ends an episode for good.
 
@@ -50,40 +52,33 @@ class Grid(Task[GridSettings, GridState]):
     there can be any (cells off a small board count as walls). ``num_actions``: 4, 5 (stay) or 9.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        task: GridTask,
-        num_actions: int = 5,
-        device: torch.device | str = "cpu",
-        *,
-        shuffle_actions: bool = False,
-        task_seed: int = 0,
-    ) -> None:
+    task: GridTask
+    num_actions: int = 5
+    shuffle_actions: bool = False
+
+    def _prepare(self) -> EnvSpec:
+        task, num_actions = self.task, self.num_actions
         if num_actions not in (4, 5, 9):
             raise DiscorlError(f"a grid world has 4, 5 or 9 moves, not {num_actions}")
-        self.task = task
-        self.size = draw.int_ends(task.size)[1]
+        self.size = draw.ends(task.size)[1]
         self._num_cells = self.size**2
-        self._shuffle_actions = shuffle_actions
         self._has_walls = task.walls != "none" or isinstance(task.size, tuple)
         slots = [i for i, kind in enumerate(task.objects) for _ in range(kind.max_count)]
+        self._slot_type = torch.tensor(slots, device=self.device)
+        self._targets = _move_targets(self.size, num_actions, self.device)
         # Objects that are always there, as long as the episode lasts, need no bit in the index.
         bits = [i for i, slot in enumerate(slots) if task.objects[slot].can_be_missing]
+        self._bits = torch.zeros(len(slots), dtype=torch.long, device=self.device)
+        self._bits[bits] = 2 ** torch.arange(len(bits), device=self.device)
         self._num_indices = self._num_cells * 2 ** len(bits)
         boards = (len(task.objects) + 1 + self._has_walls, self.size, self.size)
-        spec = EnvSpec(
+        return EnvSpec(
             observation_shape=(self._num_indices,) if task.tabular else boards,
             num_actions=num_actions,
             success_return=task.success_return,
         )
-        super().__init__(num_envs, device, task_seed, spec)
-        self._slot_type = torch.tensor(slots, device=self.device)
-        self._targets = _move_targets(self.size, num_actions, self.device)
-        self._bits = torch.zeros(len(slots), dtype=torch.long, device=self.device)
-        self._bits[bits] = 2 ** torch.arange(len(bits), device=self.device)
 
-    def _draw(self, num: int, generator: torch.Generator) -> GridSettings:
+    def _draw(self, num: int, generator: Generator) -> GridSettings:
         task, slot_type = self.task, self._slot_type.to(generator.device)
         walls = wall_cells(task, num, generator)
         reward, terminate, respawn, exists = [], [], [], []
@@ -98,7 +93,7 @@ class Grid(Task[GridSettings, GridState]):
         if not task.random_layout:
             scores = torch.rand(num, self._num_cells + 1, generator=generator, device=walls.device)
             homes = self._places(scores.masked_fill(walls, 2.0))
-        actions = draw.shuffle(self._shuffle_actions, num, self.spec.num_actions, generator)
+        actions = draw.shuffle(self.shuffle_actions, num, self.num_actions, generator)
         return GridSettings(
             horizon=draw.log_integers(task.horizon, (num,), generator),
             exists=there,
@@ -110,7 +105,7 @@ class Grid(Task[GridSettings, GridState]):
             actions=actions,
         )
 
-    def _begin(self, s: GridSettings, generator: torch.Generator) -> tuple[GridState, Tensor]:
+    def _begin(self, s: GridSettings, generator: Generator) -> tuple[GridState, Tensor]:
         places = s.homes
         if places is None:
             scores = self._chances(generator, self._num_cells + 1)
@@ -119,14 +114,14 @@ class Grid(Task[GridSettings, GridState]):
         state = GridState(places[:, -1], places[:, :-1], s.exists, time, s)
         return state, self._observe(state)
 
-    def step(
-        self, state: GridState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[GridState, TimeStep]:
+    def step(self, state: GridState, actions: Tensor, generator: Generator) -> Step[GridState]:
         s, num_objects = state.settings, len(self._slot_type)
         num_chances = 2 * num_objects + (self._num_cells + 1 if s.homes is None else 0)
         chance = self._chances(generator, num_chances)
 
-        agent = self._move(state, actions)
+        agent = self._targets[in_order(s.actions, actions), state.agent]
+        if self._has_walls:
+            agent = torch.where(s.walls[self._copies, agent], state.agent, agent)
         hit = state.present & (state.cells == agent[:, None])
         reward = (hit * s.reward).sum(1)
         over = hit & (chance[:, :num_objects] < s.terminate)
@@ -144,13 +139,6 @@ class Grid(Task[GridSettings, GridState]):
             agent, cells = torch.where(ended, s.homes[:, -1], agent), state.cells
         state = GridState(agent, cells, present, torch.where(ended, 0, time), s)
         return state, later_step(self._observe(state), reward, ended)
-
-    def _move(self, state: GridState, actions: Tensor) -> Tensor:
-        s = state.settings
-        target = self._targets[in_order(s.actions, actions), state.agent]
-        if not self._has_walls:
-            return target
-        return torch.where(s.walls[self._copies, target], state.agent, target)
 
     def _places(self, scores: Tensor) -> Tensor:
         """Different cells for the objects and the agent: those of the lowest scores. [B, K + 1]"""

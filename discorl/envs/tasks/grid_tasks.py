@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
@@ -34,7 +34,7 @@ class Objects:
     @property
     def max_count(self) -> int:
         """The most there can be of them."""
-        return draw.int_ends(self.count)[1]
+        return draw.ends(self.count)[1]
 
     @property
     def can_be_missing(self) -> bool:
@@ -51,6 +51,7 @@ class GridTask:
     """Rows, and as many columns."""
     objects: tuple[Objects, ...]
     horizon: IntRange
+    description: str = "a grid world"
     random_layout: bool = False
     """Objects and agent are placed anew in each episode; else once for each task."""
     tabular: bool = True
@@ -60,7 +61,6 @@ class GridTask:
     num_walls: IntRange = 0
     """How many single wall cells, at most a quarter of the board."""
     success_return: float | None = None
-    description: str = "a grid world"
 
     def __post_init__(self) -> None:
         draw.check_range("the size of a grid world", self.size, 2, 64)
@@ -71,16 +71,12 @@ class GridTask:
             raise DiscorlError(
                 "the index of a state does not show a random layout: set tabular=False"
             )
-        smallest = draw.int_ends(self.size)[0]
+        smallest = draw.ends(self.size)[0]
         if self.walls in ("middle", "cross") and smallest < 3:
             raise DiscorlError("a wall with two gaps needs a grid world of size 3 or more")
         draw.check_range("num_walls", self.num_walls, 0, (smallest // 2) ** 2)
-        walls = {
-            "none": 0,
-            "middle": smallest,
-            "cross": 2 * smallest,
-            "random": draw.int_ends(self.num_walls)[1],
-        }[self.walls]
+        most = draw.ends(self.num_walls)[1]
+        walls = {"none": 0, "middle": smallest, "cross": 2 * smallest, "random": most}[self.walls]
         num_objects = sum(kind.max_count for kind in self.objects)
         # Room for every object and the agent, beside where they all are now.
         if smallest**2 - walls < 2 * (num_objects + 1):
@@ -90,10 +86,10 @@ class GridTask:
             )
 
 
-def wall_cells(task: GridTask, num: int, generator: torch.Generator) -> Tensor:
+def wall_cells(task: GridTask, num: int, generator: Generator) -> Tensor:
     """Walls of ``num`` drawn boards, laid out on the largest; the last is nowhere. [num, C + 1]"""
     size = draw.integers(task.size, (num, 1), generator)
-    side = torch.arange(draw.int_ends(task.size)[1], device=size.device)
+    side = torch.arange(draw.ends(task.size)[1], device=size.device)
     row, column = (x.flatten() for x in torch.meshgrid(side, side, indexing="ij"))
     walls = (row >= size) | (column >= size)
     middle, gap = size // 2, (size - 1) // 4
@@ -113,6 +109,12 @@ def wall_cells(task: GridTask, num: int, generator: torch.Generator) -> Tensor:
 
 _DENSE = (Objects(2, 1, 0, 0.05), Objects(1, -1, 0.5, 0.1), Objects(1, -1, 0, 0.5))
 _LONG = (Objects(2, 1, 0, 0.01), Objects(2, -1, 0.5, 1))
+_LONGER = (Objects(2, 1, 0.1, 0.01), Objects(5, -1, 0.8, 1))
+_SLOW = (Objects(4, 1, 0, 0.005),)
+_SMALL = (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1))
+_ENDS = (Objects(1, 1, 1, 0), Objects(1, -1, 1, 0))
+_MANY_ENDS = (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1))
+_ONE = (Objects(1, 1, 0, 1),)
 
 _scattered = partial(GridTask, random_layout=True, tabular=False)
 
@@ -124,75 +126,58 @@ def _drawn(count: IntRange) -> tuple[Objects, ...]:
 
 
 GRID_TASKS: dict[str, GridTask] = {
-    "dense": GridTask(
-        11, _DENSE, 500, description="four objects that soon come back, fixed places"
-    ),
+    "dense": GridTask(11, _DENSE, 500, "four objects that soon come back, fixed places"),
     "sparse": GridTask(
-        13,
-        (Objects(1, 1, 1, 0), Objects(1, -1, 1, 0)),
-        50,
-        success_return=1.0,
-        description="one good and one bad end, 50 steps, fixed places",
+        13, _ENDS, 50, "one good and one bad end, 50 steps, fixed places", success_return=1.0
     ),
     "long": GridTask(
-        11, _LONG, 1000, description="objects that take long to come back, 1000 steps, fixed places"
+        11, _LONG, 1000, "objects that take long to come back, 1000 steps, fixed places"
     ),
     "longer": GridTask(
-        9,
-        (Objects(2, 1, 0.1, 0.01), Objects(5, -1, 0.8, 1)),
-        2000,
-        walls="middle",
-        description="a wall, many bad ends, 2000 steps, fixed places",
+        9, _LONGER, 2000, "a wall, many bad ends, 2000 steps, fixed places", walls="middle"
     ),
     "long-dense": GridTask(
         11,
-        (Objects(4, 1, 0, 0.005),),
+        _SLOW,
         2000,
+        "two walls, objects that take long to come back, 2000 steps, fixed places",
         walls="cross",
-        description="two walls, objects that take long to come back, 2000 steps, fixed places",
     ),
-    "random-dense": _scattered(
-        11, _DENSE, 500, description="as grid:dense, placed anew in each episode"
-    ),
-    "random-long": _scattered(
-        11, _LONG, 1000, description="as grid:long, placed anew in each episode"
-    ),
+    "random-dense": _scattered(11, _DENSE, 500, "as grid:dense, placed anew in each episode"),
+    "random-long": _scattered(11, _LONG, 1000, "as grid:long, placed anew in each episode"),
     "random-small": _scattered(
         7,
-        (Objects(2, 1, 0, 0.05), Objects(2, -1, 0.5, 0.1)),
+        _SMALL,
         500,
+        "four objects and two wall cells on a 7x7 board, placed anew in each episode",
         walls="random",
         num_walls=2,
-        description="four objects and two wall cells on a 7x7 board, placed anew in each episode",
     ),
     "random-sparse": _scattered(
         7,
-        (Objects(1, 1, 1, 1), Objects(2, -1, 1, 1)),
+        _MANY_ENDS,
         50,
+        "one good end and two bad ones, 50 steps, placed anew in each episode",
         success_return=1.0,
-        description="one good end and two bad ones, 50 steps, placed anew in each episode",
     ),
     "random-very-dense": _scattered(
-        11,
-        (Objects(1, 1, 0, 1),),
-        2000,
-        description="one object that comes back elsewhere at once, 2000 steps",
+        11, _ONE, 2000, "one object that comes back elsewhere at once, 2000 steps"
     ),
     "sampled": _scattered(
         (5, 8),
         _drawn((1, 2)),
         (20, 100),
+        "everything drawn: size, walls, horizon, three types of objects",
         walls="random",
         num_walls=(0, 4),
-        description="everything drawn: size, walls, horizon, three types of objects",
     ),
     "sampled-tabular": GridTask(
         (5, 8),
         _drawn(1),
         (25, 50),
+        "everything drawn, fixed places",
         walls="random",
         num_walls=(0, 4),
-        description="everything drawn, fixed places",
     ),
 }
 """The ten published tasks, and two distributions. Fixed places are drawn once for each task."""

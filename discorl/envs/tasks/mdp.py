@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, later_step
+from discorl.types import EnvSpec
 
 
 class MDPSettings(NamedTuple):
@@ -30,6 +31,7 @@ class MDPState(NamedTuple):
     settings: MDPSettings
 
 
+@dataclass(eq=False)
 class MDP(Task[MDPSettings, MDPState]):
     """Episodes begin in state 0; a share ``reward_density`` of actions in states is rewarded.
 
@@ -37,58 +39,46 @@ class MDP(Task[MDPSettings, MDPState]):
     likely. Observed is the state, one-hot.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        num_states: int = 10,
-        num_actions: int = 3,
-        horizon: IntRange = (20, 100),
-        device: torch.device | str = "cpu",
-        *,
-        rewards: Range = (-1.0, 1.0),
-        reward_density: Range = (0.1, 0.5),
-        terminate: Range = 0.0,
-        determinism: Range = (1.0, 10.0),
-        task_seed: int = 0,
-    ) -> None:
-        draw.check_count("the number of states of an MDP", num_states, 1, 1000)
-        draw.check_count("the number of actions of an MDP", num_actions, 1, 1000)
-        draw.check_range("horizon", horizon, 1)
-        draw.check_range("rewards", rewards, float("-inf"))
-        draw.check_range("reward_density", reward_density, 0, 1)
-        draw.check_probability("terminate", terminate)
-        draw.check_range("determinism", determinism, 0)
-        spec = EnvSpec(observation_shape=(num_states,), num_actions=num_actions)
-        super().__init__(num_envs, device, task_seed, spec)
-        self._horizon, self._terminate = horizon, terminate
-        self._rewards, self._reward_density = rewards, reward_density
-        self._determinism = determinism
-        self._states = torch.eye(num_states, device=self.device)
+    num_states: int = 10
+    num_actions: int = 3
+    horizon: IntRange = (20, 100)
+    rewards: Range = (-1.0, 1.0)
+    reward_density: Range = (0.1, 0.5)
+    terminate: Range = 0.0
+    determinism: Range = (1.0, 10.0)
 
-    def _draw(self, num: int, generator: torch.Generator) -> MDPSettings:
-        num_states, num_actions = len(self._states), self.spec.num_actions
-        pairs = (num, num_states, num_actions)
-        scale = draw.uniform(self._determinism, (num, 1, 1, 1), generator)
+    def _prepare(self) -> EnvSpec:
+        draw.check_count("the number of states of an MDP", self.num_states, 1, 1000)
+        draw.check_count("the number of actions of an MDP", self.num_actions, 1, 1000)
+        draw.check_range("horizon", self.horizon, 1)
+        draw.check_range("rewards", self.rewards, float("-inf"))
+        draw.check_range("reward_density", self.reward_density, 0, 1)
+        draw.check_probability("terminate", self.terminate)
+        draw.check_range("determinism", self.determinism, 0)
+        self._states = torch.eye(self.num_states, device=self.device)
+        return EnvSpec(observation_shape=(self.num_states,), num_actions=self.num_actions)
+
+    def _draw(self, num: int, generator: Generator) -> MDPSettings:
+        pairs = (num, self.num_states, self.num_actions)
+        scale = draw.uniform(self.determinism, (num, 1, 1, 1), generator)
         logits = scale * torch.randn(
-            (*pairs, num_states), generator=generator, device=generator.device
+            *pairs, self.num_states, generator=generator, device=generator.device
         )
-        density = draw.uniform(self._reward_density, (num, 1, 1), generator)
+        density = draw.uniform(self.reward_density, (num, 1, 1), generator)
         rewarded = draw.uniform((0.0, 1.0), pairs, generator) < density
         return MDPSettings(
             cumulative=logits.softmax(-1).cumsum(-1),
-            rewards=draw.uniform(self._rewards, pairs, generator) * rewarded,
-            terminate=draw.log_uniform(self._terminate, (num,), generator),
-            horizon=draw.log_integers(self._horizon, (num,), generator),
+            rewards=draw.uniform(self.rewards, pairs, generator) * rewarded,
+            terminate=draw.log_uniform(self.terminate, (num,), generator),
+            horizon=draw.log_integers(self.horizon, (num,), generator),
         )
 
-    def _begin(self, s: MDPSettings, generator: torch.Generator) -> tuple[MDPState, Tensor]:
+    def _begin(self, s: MDPSettings, generator: Generator) -> tuple[MDPState, Tensor]:
         del generator  # every episode begins alike
         zeros = torch.zeros_like(s.horizon)
         return MDPState(zeros, zeros, s), self._states[zeros]
 
-    def step(
-        self, state: MDPState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[MDPState, TimeStep]:
+    def step(self, state: MDPState, actions: Tensor, generator: Generator) -> Step[MDPState]:
         s = state.settings
         chance = torch.rand((2, self.num_envs), generator=generator, device=self.device)
         now = (self._copies, state.place, actions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -13,15 +14,11 @@ from discorl.errors import DiscorlError
 Range = float | tuple[float, float]
 """A fixed value, or the lowest and the highest that may be drawn."""
 IntRange = int | tuple[int, int]
+Number = TypeVar("Number", int, float)
 
 
-def ends(bounds: Range) -> tuple[float, float]:
+def ends(bounds: Number | tuple[Number, Number]) -> tuple[Number, Number]:
     """The lowest and the highest value."""
-    return bounds if isinstance(bounds, tuple) else (bounds, bounds)
-
-
-def int_ends(bounds: IntRange) -> tuple[int, int]:
-    """The lowest and the highest whole number."""
     return bounds if isinstance(bounds, tuple) else (bounds, bounds)
 
 
@@ -69,7 +66,7 @@ def log_uniform(bounds: Range, shape: Sequence[int], generator: torch.Generator)
 
 def integers(bounds: IntRange, shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """Whole numbers, both ends included."""
-    low, high = int_ends(bounds)
+    low, high = ends(bounds)
     size = tuple(shape)
     return torch.randint(low, high + 1, size, generator=generator, device=generator.device)
 
@@ -79,11 +76,8 @@ def log_integers(bounds: IntRange, shape: Sequence[int], generator: torch.Genera
     return log_uniform(bounds, shape, generator).round().long()
 
 
-def permutations(num: int, size: int, generator: torch.Generator) -> Tensor:
-    """Random orders of ``size`` things. [num, size]"""
-    return torch.rand(num, size, generator=generator, device=generator.device).argsort(1)
-
-
 def shuffle(wanted: bool, num: int, size: int, generator: torch.Generator) -> Tensor | None:
-    """Random orders, or None, which draws nothing, where things keep their places."""
-    return permutations(num, size, generator) if wanted else None
+    """Random orders of ``size`` things [num, size], or None if they keep their places."""
+    if not wanted:
+        return None
+    return torch.rand(num, size, generator=generator, device=generator.device).argsort(1)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from discorl.envs.tasks import sampling as draw
 from discorl.envs.tasks.sampling import IntRange, Range
-from discorl.envs.tasks.task import Task, in_order, later_step
-from discorl.types import EnvSpec, TimeStep
+from discorl.envs.tasks.task import Step, Task, in_order, later_step
+from discorl.types import EnvSpec
 
 
 class UmbrellaSettings(NamedTuple):
@@ -30,6 +31,7 @@ class UmbrellaState(NamedTuple):
     settings: UmbrellaSettings
 
 
+@dataclass(eq=False)
 class Umbrella(Task[UmbrellaSettings, UmbrellaState]):
     """At the first step, action 1 takes an umbrella; the last step asks if that was right.
 
@@ -38,49 +40,39 @@ class Umbrella(Task[UmbrellaSettings, UmbrellaState]):
     time left, and ``num_bits`` random bits.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        length: IntRange = 10,
-        noise: Range = 1.0,
-        num_bits: int = 0,
-        num_actions: int = 2,
-        device: torch.device | str = "cpu",
-        *,
-        shuffle_actions: bool = False,
-        task_seed: int = 0,
-    ) -> None:
-        draw.check_range("the length of an umbrella chain", length, 1, 1_000_000)
-        draw.check_range("noise", noise, 0)
-        draw.check_count("num_bits", num_bits, 0, 10_000)
-        draw.check_count("num_actions", num_actions, 2, 10_000)
-        spec = EnvSpec(
-            observation_shape=(3 + num_bits,),
-            num_actions=num_actions,
-            success_return=1.0 if noise == 0 else None,
-        )
-        super().__init__(num_envs, device, task_seed, spec)
-        self._length, self._noise, self._num_bits = length, noise, num_bits
-        self._shuffle_actions = shuffle_actions
+    length: IntRange = 10
+    noise: Range = 1.0
+    num_bits: int = 0
+    num_actions: int = 2
+    shuffle_actions: bool = False
 
-    def _draw(self, num: int, generator: torch.Generator) -> UmbrellaSettings:
+    def _prepare(self) -> EnvSpec:
+        draw.check_range("the length of an umbrella chain", self.length, 1, 1_000_000)
+        draw.check_range("noise", self.noise, 0)
+        draw.check_count("num_bits", self.num_bits, 0, 10_000)
+        draw.check_count("num_actions", self.num_actions, 2, 10_000)
+        return EnvSpec(
+            observation_shape=(3 + self.num_bits,),
+            num_actions=self.num_actions,
+            success_return=1.0 if self.noise == 0 else None,
+        )
+
+    def _draw(self, num: int, generator: Generator) -> UmbrellaSettings:
         return UmbrellaSettings(
-            length=draw.integers(self._length, (num,), generator),
-            noise=draw.uniform(self._noise, (num,), generator),
-            actions=draw.shuffle(self._shuffle_actions, num, self.spec.num_actions, generator),
+            length=draw.integers(self.length, (num,), generator),
+            noise=draw.uniform(self.noise, (num,), generator),
+            actions=draw.shuffle(self.shuffle_actions, num, self.spec.num_actions, generator),
         )
 
-    def _begin(
-        self, s: UmbrellaSettings, generator: torch.Generator
-    ) -> tuple[UmbrellaState, Tensor]:
+    def _begin(self, s: UmbrellaSettings, generator: Generator) -> tuple[UmbrellaState, Tensor]:
         coins = self._coins(generator)
         zeros = torch.zeros_like(s.length)
         state = UmbrellaState(zeros, coins[:, 0], zeros.bool(), s)
         return state, self._observe(state, coins)
 
     def step(
-        self, state: UmbrellaState, actions: Tensor, generator: torch.Generator
-    ) -> tuple[UmbrellaState, TimeStep]:
+        self, state: UmbrellaState, actions: Tensor, generator: Generator
+    ) -> Step[UmbrellaState]:
         s, coins = state.settings, self._coins(generator)
         takes = in_order(s.actions, actions) == 1
         have = torch.where(state.time == 0, takes, state.have)
@@ -96,9 +88,9 @@ class Umbrella(Task[UmbrellaSettings, UmbrellaState]):
         )
         return state, later_step(self._observe(state, coins), reward, ended)
 
-    def _coins(self, generator: torch.Generator) -> Tensor:
+    def _coins(self, generator: Generator) -> Tensor:
         """Of the next forecast, of the noise, and of the bits."""
-        return self._chances(generator, 2 + self._num_bits) < 0.5
+        return self._chances(generator, 2 + self.num_bits) < 0.5
 
     def _observe(self, state: UmbrellaState, coins: Tensor) -> Tensor:
         left = 1.0 - state.time / state.settings.length

@@ -97,7 +97,9 @@ def build() -> None:
         told = (command, torch.__version__, platform.machine())
         key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode())
         library = user_cache() / f"rows-{key.hexdigest()[:16]}.so"
-        if not (library.is_file() and _loaded(library)):
+        try:
+            torch.ops.load_library(library)
+        except OSError:  # it is not there, or this system cannot load it
             library.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(library, _compiled(command))
             torch.ops.load_library(library)
@@ -124,15 +126,6 @@ def compiler() -> list[str]:
     if found is None:
         raise DiscorlError("no C++ compiler was found: install g++ or clang++, or set CXX")
     return [found]
-
-
-def _loaded(library: Path) -> bool:
-    """Load what an earlier run has kept; False if this system cannot."""
-    try:
-        torch.ops.load_library(library)
-    except OSError:
-        return False
-    return True
 
 
 def _compiled(command: list[str]) -> bytes:

@@ -13,7 +13,7 @@ from discorl.agents.agent import adam_clip
 from discorl.errors import DiscorlError
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet, delay_rewards
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import GivenRollouts, MemoryMode, Window, meta_gradient
+from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
 from tests.builders import (
     assert_bit_equal,
@@ -49,8 +49,8 @@ def test_memory_modes_agree(num_updates: int, mode: MemoryMode) -> None:
     window, args = inputs(num_updates)
     plain = through(window, args, "plain")
     other = through(window, args, mode)
-    assert_bit_equal(plain.state, other.state)
-    assert_bit_equal(plain.value_state, other.value_state)
+    assert_bit_equal(plain.life.agents, other.life.agents)
+    assert_bit_equal(plain.life.values, other.life.values)
     largest = max(float(g.abs().max()) for g in plain.gradient.values())
     assert largest > 0
     for name, want in plain.gradient.items():
@@ -77,8 +77,8 @@ def test_agents_side_by_side_get_the_gradients_they_get_alone(mode: Any) -> None
     together = through(dataclasses.replace(window, each=tree.vmap), both, mode)
     for i, args in enumerate((first, second)):
         alone = through(window, double(args), mode)
-        got = (together.gradient, together.state, together.value_state, together.loss)
-        want = (alone.gradient, alone.state, alone.value_state, alone.loss)
+        got = (together.gradient, together.life.agents, together.life.values, together.loss)
+        want = (alone.gradient, alone.life.agents, alone.life.values, alone.loss)
         for a, b in zip(tree.leaves(tree.index(got, i)), tree.leaves(want), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
@@ -89,17 +89,6 @@ def test_inputs_are_not_changed(mode: Any) -> None:
     before = clone(args)
     through(window, args, mode)
     assert_bit_equal(before, args)
-
-
-@pytest.mark.parametrize("mode", OTHERS)
-def test_states_may_wait_elsewhere(mode: MemoryMode) -> None:
-    window, args = inputs(2)
-    rule_params, state, value_state, training, validation = args
-    source = GivenRollouts(training, validation)
-    at_home = meta_gradient(window, rule_params, state, value_state, source, mode)
-    away = meta_gradient(window, rule_params, state, value_state, source, mode, offload=True)
-    assert_bit_equal(at_home.gradient, away.gradient)
-    assert_bit_equal(at_home.state, away.state)
 
 
 def test_mixed_says_which_networks_it_needs() -> None:

@@ -1,125 +1,88 @@
-"""Acting: an agent's policy in its environment."""
+"""Acting: an agent's policy in its environments."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, overload
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from discorl import tree
-from discorl.agents.memory import is_recurrent
+from discorl.agents.network import Network, with_params
 from discorl.envs.base import Env
-from discorl.errors import DiscorlError, EnvFailure
+from discorl.errors import EnvFailure
 from discorl.rules.base import UpdateRule
-from discorl.types import LSTMState, Params, Rollout, TimeStep
-
-_NOT_GIVEN: Any = object()
+from discorl.types import Memory, Params, Rollout, TimeStep
 
 
-@overload
-def collect_rollout(
-    net: nn.Module,
+@dataclass(frozen=True)
+class Acting:
+    """An agent amid its environments: all that its next step depends on, besides parameters."""
+
+    env_state: Any
+    timestep: TimeStep
+    rng: torch.Generator
+    memory: Memory = None
+    """None for a network without memory, and for one that takes its first step."""
+
+
+def begin(net: Network, env: Env, rng: torch.Generator) -> Acting:
+    """Before the first step."""
+    return Acting(*env.reset(rng), rng, net.initial_memory(env.num_envs))
+
+
+def take_step(
+    net: Network, env: Env, at: Acting, choose: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Acting]:
+    """One step: actions [B], the logits that they were chosen by, and what comes next."""
+    logits, memory = net.step(at.timestep, at.memory)
+    actions = choose(logits)
+    env_state, timestep = env.step(at.env_state, actions, at.rng)
+    return actions, logits, Acting(env_state, timestep, at.rng, memory)
+
+
+def act(
+    net: Network,
     params: Params,
     env: Env,
-    env_state: Any,
-    timestep: TimeStep,
+    start: Acting,
     num_steps: int,
-    generator: torch.Generator,
-    *,
     bootstrap: UpdateRule | None = None,
-) -> tuple[Rollout, Any, TimeStep]: ...
-
-
-@overload
-def collect_rollout(
-    net: nn.Module,
-    params: Params,
-    env: Env,
-    env_state: Any,
-    timestep: TimeStep,
-    num_steps: int,
-    generator: torch.Generator,
-    *,
-    bootstrap: UpdateRule | None = None,
-    core_state: LSTMState | None,
-) -> tuple[Rollout, Any, TimeStep, LSTMState | None]: ...
-
-
-def collect_rollout(
-    net: nn.Module,
-    params: Params,
-    env: Env,
-    env_state: Any,
-    timestep: TimeStep,
-    num_steps: int,
-    generator: torch.Generator,
-    *,
-    bootstrap: UpdateRule | None = None,
-    core_state: LSTMState | None = _NOT_GIVEN,
-) -> tuple[Any, ...]:
-    """Act for ``num_steps``, beginning at ``timestep``; returns what comes next, to go on from.
+) -> tuple[Rollout, Acting]:
+    """Act for ``num_steps``, beginning at ``start``; also returns where the next rollout begins.
 
     With the agent's rule as ``bootstrap``, the last reward of an episode that was cut off includes
     the discounted value of the state it was cut off in. Without, it ends like any other.
-
-    A recurrent network goes on from ``core_state``, None at first, and its state is returned as
-    the fourth value. Networks without a core take and return None, or leave it away.
     """
-    recurrent = is_recurrent(net)
-    with_memory = core_state is not _NOT_GIVEN
-    if recurrent and not with_memory:
-        raise DiscorlError(
-            "the network has a core: pass core_state=None to collect_rollout at first, and then "
-            "the state that it returns"
-        )
-    first_state = core_state if recurrent else None
-    if recurrent and first_state is None:
-        first_state = functional_call(net, params, (env.num_envs,), {"method": "zero_state"})
-    shown = [timestep]
+    shown = [start.timestep]
     taken: list[tuple[Tensor, Tensor]] = []
 
-    def act(net: Any) -> tuple[Any, LSTMState | None]:
-        state, now, memory = env_state, timestep, first_state
+    def run(net: Network) -> tuple[Memory, Acting]:
+        memory = net.initial_memory(env.num_envs) if start.memory is None else start.memory
+        at = replace(start, memory=memory)
         shape = (num_steps, env.num_envs, env.spec.num_actions)
         # Gumbel noise makes argmax a sample; drawn for all steps at once.
-        uniform = torch.rand(shape, generator=generator, device=now.reward.device)
-        gumbel = -torch.log(-torch.log(uniform.clamp_(min=1e-20)))
-        for t in range(num_steps):
-            if recurrent:
-                logits, memory = net.act(now.observation, now.discount == 0, memory)
-                memory = forget_dead(memory, now.is_dead)
-            else:
-                logits = net.policy(now.observation)
-            actions = (logits + gumbel[t]).argmax(-1)
+        uniform = torch.rand(shape, generator=at.rng, device=at.timestep.reward.device)
+        for gumbel in -torch.log(-torch.log(uniform.clamp_(min=1e-20))):
+            actions, logits, at = take_step(net, env, at, lambda x, g=gumbel: (x + g).argmax(-1))
+            if bootstrap is not None and at.timestep.truncated is not None:
+                now = add_value_of_the_cut_off(at.timestep, net, bootstrap, at.memory)
+                at = replace(at, timestep=now)
             taken.append((actions, logits))
-            state, now = env.step(state, actions, generator)
-            if bootstrap is not None and now.truncated is not None:
-                now = add_value_of_the_cut_off(now, net, bootstrap, memory)
-            shown.append(now)
-        return state, memory
+            shown.append(at.timestep)
+        return memory, at
 
     with torch.inference_mode():
-        env_state, last_state = functional_call(net, params, (act,), {"method": "bind"})
+        memory, end = with_params(net, params, run)
     # Outside of inference mode, because tensors born in it could not be trained on.
-    rollout = assemble(shown, taken)
-    if not with_memory:
-        return rollout, env_state, shown[-1]
-    rollout = replace(rollout, core_state=tree.map(lambda x: x.unsqueeze(0).clone(), first_state))
-    return rollout, env_state, shown[-1], tree.map(torch.clone, last_state)
-
-
-def forget_dead(memory: LSTMState | None, is_dead: Tensor | None) -> LSTMState | None:
-    """Nothing is remembered of a step that only resets: what it sees comes again."""
-    if is_dead is None:
-        return memory
-    return tree.map(lambda x: x * ~is_dead.unsqueeze(-1), memory)
+    rollout = assemble(shown, taken, tree.map(lambda x: x.unsqueeze(0).clone(), memory))
+    return rollout, replace(end, memory=tree.map(torch.clone, end.memory))
 
 
 def add_value_of_the_cut_off(
-    timestep: TimeStep, net: Any, rule: UpdateRule, memory: LSTMState | None = None
+    timestep: TimeStep, net: Network, rule: UpdateRule, memory: Memory = None
 ) -> TimeStep:
     """The time step with the discounted value of the final observation in truncated rewards.
 
@@ -129,8 +92,7 @@ def add_value_of_the_cut_off(
         return timestep
     rows = timestep.truncated.nonzero().squeeze(1)
     final = tree.index(timestep.final_observation, rows)
-    output = net.output(final) if memory is None else net.output(final, tree.index(memory, rows))
-    value = rule.state_value(output)
+    value = rule.state_value(net.output(final, tree.index(memory, rows)))
     if value is None:
         return timestep
     reward = timestep.reward.index_add(0, rows, rule.returns.discount * value)
@@ -138,7 +100,9 @@ def add_value_of_the_cut_off(
     return replace(timestep, reward=reward, raw_reward=raw)
 
 
-def assemble(shown: list[TimeStep], taken: list[tuple[Tensor, Tensor]]) -> Rollout:
+def assemble(
+    shown: list[TimeStep], taken: list[tuple[Tensor, Tensor]], memory: Memory = None
+) -> Rollout:
     """A rollout from T + 1 time steps and the T (actions, logits) between them.
 
     The last time step shows what a dead step at T-1 resets to; otherwise it belongs to what is
@@ -159,6 +123,7 @@ def assemble(shown: list[TimeStep], taken: list[tuple[Tensor, Tensor]]) -> Rollo
         behaviour_logits=torch.stack(logits),
         is_dead=torch.stack(is_dead) if is_dead else None,
         raw_rewards=torch.stack(raw_rewards) if raw_rewards else None,
+        memory=memory,
     )
 
 

@@ -1,11 +1,9 @@
-"""One update backwards: from the gradient of what it led to, that of the rule and of the old state.
+"""Memory mode ``mixed``: the graphs of parts of one update, by forward-mode derivatives.
 
-``recompute`` rebuilds the graph of the whole update and differentiates the agent's gradient by a
-second backward pass. ``mixed`` makes the update again without a graph, then takes it apart. With
-g(params, targets) the gradient of the agent's loss and v what the optimiser passes back for it, the
-second derivatives that are needed are those of the scalar <g, v>. They are symmetric, so one
-forward-mode derivative of g in the direction v gives all of them, and no graph of a backward pass
-is ever kept.
+The update is made again without a graph, then taken apart. With g(params, targets) the gradient of
+the agent's loss and v what the optimiser passes back for it, the second derivatives that are needed
+are those of the scalar <g, v>. They are symmetric, so one forward-mode derivative of g in the
+direction v gives all of them, and no graph of a backward pass is ever kept.
 """
 
 from __future__ import annotations
@@ -14,68 +12,45 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import functional_call
 
 from discorl import tree
-from discorl.agents.memory import memory_args, warm_up
-from discorl.agents.update import (
-    loss_and_output_grads,
-    unroll_and_targets,
-    update_agent,
-)
+from discorl.agents.burn_in import warm_up
+from discorl.agents.network import with_params
+from discorl.agents.update import loss_and_output_grads, unroll_and_targets
 from discorl.errors import DiscorlError
-from discorl.meta.sliding_window import KeptUpdate
+from discorl.meta.estimators.base import MetaGradient
+from discorl.meta.estimators.derivatives import state_with_grad, vjp, with_grad
+from discorl.meta.estimators.one_at_a_time import one_at_a_time
+from discorl.meta.life import Earlier, KeptUpdate, Life, Source, W
 from discorl.meta.window import Window
 from discorl.types import AgentState, Params, Predictions, Rollout, Targets
 
 T = TypeVar("T")
 
 
-class Backward(Protocol):
-    """A way back through one update."""
-
-    def __call__(
-        self, window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
-    ) -> tuple[Params, AgentState]:
-        """The gradient of the rule, and that of the state before.
-
-        ``cotangents`` is the gradient of the state after; ``weight`` that of the update's own
-        regulariser.
-        """
-        ...
-
-
-def recompute(
-    window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
-) -> tuple[Params, AgentState]:
-    """Build the graph of the update again and go back through it."""
-    params, leaf = with_grad(kept.rule_params), state_with_grad(kept.state)
-    new, info = update_agent(
-        window.agent,
-        params,
-        leaf,
-        kept.rollout,
-        differentiable=True,
-        across=window.across,
-        each=window.each,
-    )
-    share = (window.regulariser(info.targets, kept.rollout) * weight).sum()
-    return vjp([(new, cotangents), (share, None)], (params, leaf))
-
-
 def mixed(
+    window: Window, rule_params: Params, life: Life[W], source: Source[W], earlier: Earlier = ()
+) -> MetaGradient[W]:
+    """Go back through parts of updates, one at a time."""
+    if not hasattr(window.agent.net, "predict"):
+        raise DiscorlError(
+            "memory mode 'mixed' needs a network with a 'predict' method, as AgentNet has: use "
+            "'recompute'"
+        )
+    return one_at_a_time(backward, window, rule_params, life, source, earlier)
+
+
+def backward(
     window: Window, kept: KeptUpdate, cotangents: AgentState, weight: Tensor
 ) -> tuple[Params, AgentState]:
     """Go back through the optimiser, then the agent's gradient, then the rule, one at a time."""
     agent, state = window.agent, kept.state
-    _, info = update_agent(
-        agent, kept.rule_params, state, kept.rollout, across=window.across, each=window.each
-    )
+    _, info = window.update(kept.rule_params, state, kept.rollout)
     known, gradient = info.targets, with_grad(info.gradient)
     del info
 
@@ -96,10 +71,10 @@ def mixed(
     _, targets, rule_state = unroll_and_targets(
         agent, rule_params, leaf, leaf.params, kept.rollout, True, window.across, window.each
     )
-    share = (window.regulariser(targets, kept.rollout) * weight).sum()
-    of_rule, of_same_state = vjp(
-        [(targets, of_targets), (rule_state, cotangents.rule), (share, None)], (rule_params, leaf)
-    )
+    regulariser = window.regulariser(targets, window.learnt_from(kept.rollout))
+    pairs = [(targets, of_targets), (rule_state, cotangents.rule)]
+    pairs += [((regulariser * weight).sum(), None)]
+    of_rule, of_same_state = vjp(pairs, (rule_params, leaf))
     return of_rule, tree.map(torch.add, of_state, of_same_state)
 
 
@@ -116,9 +91,7 @@ def second_derivatives(
 
     def predict_one(params: Params, rollout: Rollout) -> Predictions:
         rollout = warm_up(agent.net, params, rollout, agent.burn_in)
-        args = (rollout.observations, rollout.actions)
-        options = {"method": "predict", **memory_args(agent.net, rollout)}
-        return functional_call(agent.net, params, args, options)
+        return with_params(agent.net, params, lambda net: net.predict(rollout))
 
     _load_forward_mode()
     leaf = with_grad(params)
@@ -134,44 +107,6 @@ def second_derivatives(
         gradients = torch.autograd.grad(outputs, list(leaf.values()), both, materialize_grads=True)
         of_params = {k: _tangent(g) for k, g in zip(leaf, gradients, strict=True)}
     return of_params, of_targets
-
-
-def check_mixed(window: Window) -> None:
-    """Raise if the agents' network cannot be differentiated forwards."""
-    if not hasattr(window.agent.net, "predict"):
-        raise DiscorlError(
-            "memory mode 'mixed' needs a network with a 'predict' method, as AgentNet has: use "
-            "'recompute'"
-        )
-
-
-def with_grad(tensors: T) -> T:
-    """Floating tensors as a start to differentiate from."""
-    return tree.map(lambda x: x.detach().requires_grad_(x.is_floating_point()), tensors)
-
-
-def state_with_grad(state: AgentState) -> AgentState:
-    """The state as a start to differentiate from, but for the scalars: counts and moments."""
-    scalar_dims = state.rule.advantage_moments.mean.dim()  # 1 where there is an axis of agents
-    return tree.map(lambda x: x.detach().requires_grad_(x.dim() > scalar_dims), state)
-
-
-def vjp(pairs: Sequence[tuple[Any, Any]], inputs: T) -> T:
-    """Vector-Jacobian product, a tensor for each of ``inputs``; 0 where it has no grad.
-
-    ``pairs`` are outputs and their cotangents; None for a scalar is the cotangent 1.
-    """
-    outputs, cotangents = [], []
-    for output, cotangent in pairs:
-        tensors = tree.leaves(output)
-        given = [None] * len(tensors) if cotangent is None else tree.leaves(cotangent)
-        for x, c in zip(tensors, given, strict=True):
-            if x.requires_grad:
-                outputs.append(x)
-                cotangents.append(c)
-    wanted = [x for x in tree.leaves(inputs) if x.requires_grad]
-    grads = iter(torch.autograd.grad(outputs, wanted, cotangents, materialize_grads=True))
-    return tree.map(lambda x: next(grads) if x.requires_grad else torch.zeros_like(x), inputs)
 
 
 def _loss_derivatives(

@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from discorl import optim, tree
 from discorl.agents.agent import Agent, adam_clip, agent_net
-from discorl.agents.memory import memory_args, warm_up
+from discorl.agents.burn_in import warm_up
+from discorl.agents.network import with_params
 from discorl.agents.replay import Replay
-from discorl.agents.rollout import collect_rollout
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.meta.meta_value import MetaValue, ValueNet
 from discorl.meta.objective import ObjectiveWeights
-from discorl.meta.unroll import Window
+from discorl.meta.window import Window
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.lstm import LSTM
 from discorl.nets.net_config import NetConfig
 from discorl.nets.torsos import MLPTorso
+from discorl.own_agent import collect_rollout
 from discorl.rules import PolicyGradient, UpdateRule
 from discorl.types import AgentState, EnvSpec, LSTMState, Params, Rollout
-from tests.agents.test_rollout import Clock
+from tests.agents.test_acting import Clock
 from tests.builders import (
     RULES,
     assert_bit_equal,
@@ -65,82 +65,62 @@ def living_state(agent: Agent) -> AgentState:
 def rollout_with_state(num_steps: int = 6, batch: int = 3, seed: int = 0) -> Rollout:
     generator = rng(seed + 100)
     state = LSTMState(*(torch.randn(1, batch, CORE, generator=generator) for _ in range(2)))
-    return replace(random_rollout(num_steps, batch, seed=seed), core_state=state)
+    return replace(random_rollout(num_steps, batch, seed=seed), memory=state)
 
 
-def call(net: torch.nn.Module, params: Params, *args: Any, **kwargs: Any) -> Any:
-    return functional_call(net, params, args, kwargs)
-
-
-def step_by_step(net: AgentNet, params: Params, rollout: Rollout) -> tuple[Tensor, LSTMState]:
+def step_by_step(net: AgentNet, rollout: Rollout) -> tuple[Tensor, LSTMState]:
     """Logits of acting, one trajectory and one step at a time, with zeros at each new episode."""
-    assert rollout.core_state is not None
+    assert net.core is not None
     num_steps, batch = rollout.actions.shape
     logits = torch.zeros_like(rollout.behaviour_logits)
     last = []
     for b in range(batch):
-        state = tree.map(lambda x, b=b: x[0, b : b + 1], rollout.core_state)
+        state = tree.map(lambda x, b=b: x[0, b : b + 1], rollout.memory)
         for t in range(num_steps):
             if rollout.discounts[t, b] == 0:
                 state = tree.map(torch.zeros_like, state)
-            embedding = call(net, params, rollout.observations[t, b : b + 1], method="torso_only")
-            state = call(net, params, embedding, state, method="core_only")
-            logits[t, b] = call(net, params, state.hidden, method="logits_only")[0]
+            state = net.core.step(net.torso(rollout.observations[t, b : b + 1]), state)
+            logits[t, b] = net.flat_heads["logits"](state.hidden)[0]
         last.append(state)
     return logits, tree.map(lambda *xs: torch.cat(xs), *last)
 
 
-class Opened(AgentNet):
-    """Its parts one by one."""
-
-    def torso_only(self, x: Tensor) -> Tensor:
-        return self.torso(x)
-
-    def core_only(self, x: Tensor, state: LSTMState) -> LSTMState:
-        assert self.core is not None
-        return self.core.step(x, state)
-
-    def logits_only(self, x: Tensor) -> Tensor:
-        return self.flat_heads["logits"](x)
-
-
-def opened_net(rule: UpdateRule) -> tuple[Opened, Params]:
-    net = Opened(MLPTorso(4, (7, 6)), 6, 3, rule.heads(3), 4, (6,), core=LSTM(6, CORE))
-    agent = Agent(net, rule, adam_clip(1e-2))
-    return net, double(disturbed(agent.init_state(rng()).params, 0.5))
+def double_net(rule: UpdateRule, params: Params | None = None) -> tuple[AgentNet, Params]:
+    """A network that holds the parameters that come with it, in float64."""
+    net = AgentNet(MLPTorso(4, (7, 6)), 6, 3, rule.heads(3), 4, (6,), core=LSTM(6, CORE)).double()
+    if params is None:
+        params = double(disturbed(Agent(net, rule, adam_clip(1e-2)).init_state(rng()).params, 0.5))
+    net.load_state_dict(params)
+    return net.requires_grad_(False), params
 
 
 @pytest.mark.parametrize("first_is_reset", [False, True])
 def test_unroll_is_stepping_one_by_one(first_is_reset: bool) -> None:
     rule = small_disco()
-    net, params = opened_net(rule)
+    net, params = double_net(rule)
     rollout = double(rollout_with_state(8, 4))
     rollout.discounts[0] = 0.0 if first_is_reset else 1.0
     assert (rollout.discounts[1:] == 0).any()
-    expected, last = step_by_step(net, params, rollout)
+    expected, last = step_by_step(net, rollout)
     reader = rule.reader(double(random_rule_params(rule)))
-    memory = memory_args(net, rollout)
-    online = call(
-        net,
-        params,
-        rollout.observations,
-        rollout.actions,
-        reader,
-        method="unroll",
-        differentiable=False,
-        **memory,
-    )
-    target = call(net, params, rollout.observations, reader, method="read_all", **memory)
-    validated = call(
-        net, params, rollout.observations, rollout.actions, method="validate", **memory
-    )
+
+    def everything(net: AgentNet) -> tuple[Any, ...]:
+        return (
+            net.unroll(rollout, reader, differentiable=False),
+            net.read(rollout, reader),
+            net.validate(rollout),
+            net.predict(rollout),
+            net.memory_after(rollout),
+        )
+
+    online, target, validated, predictions, memory = with_params(net, params, everything)
     for logits in (online.predictions.logits, target.predictions.logits, validated[0]):
         torch.testing.assert_close(logits, expected)
     for a, b in zip(tree.leaves(online.reading), tree.leaves(target.reading), strict=True):
         torch.testing.assert_close(a, b)
-    _, state = call(net, params, rollout.observations, method="embed", **memory)
-    torch.testing.assert_close(state.hidden, last.hidden)
-    torch.testing.assert_close(state.cell, last.cell)
+    assert_bit_equal(predictions, online.predictions)
+    torch.testing.assert_close(memory.hidden, last.hidden)
+    torch.testing.assert_close(memory.cell, last.cell)
 
 
 # --- acting ---------------------------------------------------------------------------------------
@@ -165,18 +145,9 @@ def test_learning_sees_the_policy_that_acted() -> None:
     params = living_state(agent).params
     rollouts = act(agent, params, [6, 5, 2, 7])
     for rollout in rollouts:
-        unrolled = call(
-            agent.net,
-            params,
-            rollout.observations,
-            rollout.actions,
-            None,
-            method="unroll",
-            differentiable=False,
-            **memory_args(agent.net, rollout),
-        )
-        torch.testing.assert_close(unrolled.predictions.logits, rollout.behaviour_logits)
-    first, second = rollouts[0].core_state, rollouts[1].core_state
+        predictions = with_params(agent.net, params, lambda net, r=rollout: net.predict(r))
+        torch.testing.assert_close(predictions.logits, rollout.behaviour_logits)
+    first, second = rollouts[0].memory, rollouts[1].memory
     assert first is not None and second is not None
     assert not first.hidden.any()
     assert second.hidden.shape == (1, 3, CORE)
@@ -188,15 +159,13 @@ def test_the_first_rollout_of_an_episode_is_not_touched_by_the_last_one() -> Non
     agent = recurrent_agent(PolicyGradient(), (2,))
     params = living_state(agent).params
     (rollout,) = act(agent, params, [8])
-    assert rollout.core_state is not None
-    other = replace(rollout, core_state=tree.map(lambda x: x + 3.0, rollout.core_state))
-    embeddings = [
-        call(agent.net, params, r.observations, method="embed", **memory_args(agent.net, r))[
-            0
-        ].unflatten(0, (8, 3))
+    assert rollout.memory is not None
+    other = replace(rollout, memory=tree.map(lambda x: x + 3.0, rollout.memory))
+    first, second = (
+        with_params(agent.net, params, lambda net, r=r: net.predict(r)).logits
         for r in (rollout, other)
-    ]
-    same = (embeddings[0] == embeddings[1]).flatten(1).all(1)
+    )
+    same = (first == second).flatten(1).all(1)
     assert same.tolist() == [False] * 4 + [True] * 4
 
 
@@ -209,14 +178,14 @@ def test_rollouts_of_recurrent_agents_can_be_stored_and_trained_on() -> None:
     for rollout in rollouts:
         replay.add(rollout)
     batch = replay.sample(50, rng())
-    assert batch.core_state is not None and rollouts[1].core_state is not None
-    assert batch.core_state.hidden.shape == (1, 50, CORE)
+    assert batch.memory is not None and rollouts[1].memory is not None
+    assert batch.memory.hidden.shape == (1, 50, CORE)
     # A trajectory keeps its own state: found by its observations, which show the time.
     for column in range(50):
-        source = rollouts[int(batch.observations[0, column, 0] == 6)].core_state
+        source = rollouts[int(batch.observations[0, column, 0] == 6)].memory
         env = int(batch.observations[0, column, 1])
         assert source is not None
-        assert torch.equal(batch.core_state.cell[0, column], source.cell[0, env])
+        assert torch.equal(batch.memory.cell[0, column], source.cell[0, env])
     new, info = update_agent(agent, random_rule_params(agent.rule), state, batch)
     assert tree.is_finite((new, info))
     assert not torch.equal(new.params["core.gates.weight"], state.params["core.gates.weight"])
@@ -228,11 +197,11 @@ def test_a_core_without_its_state_is_refused() -> None:
     env = Clock(2)
     with pytest.raises(DiscorlError, match="core_state=None"):
         collect_rollout(agent.net, params, env, *env.reset(rng()), 3, rng())
-    x = torch.zeros(2, 2)
-    with pytest.raises(DiscorlError, match="'act'"):
-        call(agent.net, params, x, method="policy")
-    with pytest.raises(DiscorlError, match="resets"):
-        call(agent.net, params, x.unsqueeze(0), method="embed")
+    _, timestep = env.reset(rng())
+    with pytest.raises(DiscorlError, match="initial_memory"):
+        agent.net.step(timestep, None)
+    with pytest.raises(DiscorlError, match="initial_memory"):
+        agent.net.output(timestep.observation)
     with pytest.raises(DiscorlError, match=r"LSTM\(6, 3\)"):
         AgentNet(MLPTorso(4, (6,)), 6, 3, PolicyGradient().heads(3), core=LSTM(5, 3))
 
@@ -247,7 +216,7 @@ def test_networks_without_a_core_take_and_return_nothing() -> None:
     )
     assert_bit_equal(plain[0], same[0])
     assert state is None
-    assert plain[0].core_state is None
+    assert plain[0].memory is None
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -268,6 +237,39 @@ def test_plain_and_differentiable_paths_are_bit_equal(name: str, burn_in: int) -
     assert_bit_equal(plain, followed)
 
 
+def first_steps(rollout: Rollout, num_steps: int) -> Rollout:
+    fields = ("observations", "actions", "rewards", "discounts", "behaviour_logits")
+    return replace(rollout, **{name: getattr(rollout, name)[:num_steps] for name in fields})
+
+
+def later_steps(rollout: Rollout, num_steps: int, memory: LSTMState) -> Rollout:
+    fields = ("observations", "actions", "rewards", "discounts", "behaviour_logits")
+    later = {name: getattr(rollout, name)[num_steps:] for name in fields}
+    return replace(rollout, **later, memory=tree.map(lambda x: x.unsqueeze(0), memory))
+
+
+@pytest.mark.parametrize("burn_in", [1, 3])
+def test_burn_in_is_acting_up_to_the_first_step_that_is_learnt_from(burn_in: int) -> None:
+    """The memory at that step, of either network, is what stepping there one by one leads to."""
+    rule = small_disco()
+    rollout = double(rollout_with_state(8))
+    rollout.discounts[:] = 1.0  # so that every step before leaves its mark
+    net, params = double_net(rule)
+    target_net, target_params = double_net(rule, disturbed(params, 0.2, 3))
+    rest = [
+        later_steps(rollout, burn_in, step_by_step(n, first_steps(rollout, burn_in))[1])
+        for n in (net, target_net)
+    ]
+    agent = Agent(net, rule, optim.chain(), burn_in=burn_in)
+    state = double(agent.init_state(rng()))
+    state = with_target_params(replace(state, params=params), target_params)
+    rule_params = double(random_rule_params(rule))
+    _, info = update_agent(agent, rule_params, state, rollout)
+    torch.testing.assert_close(info.predictions.logits, step_by_step(net, rest[0])[0])
+    assert info.targets.target_logits is not None
+    torch.testing.assert_close(info.targets.target_logits, step_by_step(target_net, rest[1])[0])
+
+
 def test_burn_in_steps_warm_the_state_and_teach_nothing() -> None:
     """The update is that of the rest alone, begun in the state that the first steps lead to."""
     rule = small_disco()
@@ -280,7 +282,7 @@ def test_burn_in_steps_warm_the_state_and_teach_nothing() -> None:
     rollout.discounts[:4] = 1.0
     rest = warm_up(warming.net, state.params, rollout, 3)
     assert rest.actions.shape[0] == 5
-    assert rest.core_state is not None
+    assert rest.memory is not None
     got, _ = update_agent(warming, rule_params, state, rollout)
     want, _ = update_agent(other, rule_params, state, rest)
     assert_bit_equal(got, want)
@@ -303,17 +305,9 @@ def test_the_target_network_warms_up_by_itself() -> None:
     rollout = rollout_with_state(6)
     _, info = update_agent(agent, rule_params, state, rollout)
     own = warm_up(agent.net, state.rule.target_params, rollout, 2)
-    embedding, _ = call(
-        agent.net,
-        state.rule.target_params,
-        own.observations,
-        method="embed",
-        **memory_args(agent.net, own),
-    )
-    target = state.rule.target_params
-    logits = embedding @ target["flat_heads.logits.weight"].T + target["flat_heads.logits.bias"]
+    predictions = with_params(agent.net, state.rule.target_params, lambda net: net.predict(own))
     assert info.targets.target_logits is not None
-    torch.testing.assert_close(info.targets.target_logits.flatten(0, 1), logits)
+    torch.testing.assert_close(info.targets.target_logits, predictions.logits)
 
 
 def test_a_rollout_without_a_state_begins_with_zeros() -> None:
@@ -323,7 +317,7 @@ def test_a_rollout_without_a_state_begins_with_zeros() -> None:
     rollout = random_rollout()
     zeros = LSTMState(torch.zeros(1, 3, CORE), torch.zeros(1, 3, CORE))
     got, _ = update_agent(agent, rule_params, state, rollout)
-    want, _ = update_agent(agent, rule_params, state, replace(rollout, core_state=zeros))
+    want, _ = update_agent(agent, rule_params, state, replace(rollout, memory=zeros))
     assert_bit_equal(got, want)
 
 
@@ -355,21 +349,9 @@ def test_both_memory_modes_of_discovery_agree_on_a_recurrent_agent() -> None:
 
 def test_output_takes_the_core_one_step_on() -> None:
     """For a state beside the rollout, such as the last one of an episode that was cut off."""
-    rule = small_disco()
-    net, params = opened_net(rule)
+    net, _ = double_net(small_disco())
     rollout = double(rollout_with_state(4, 3))
-    memory = memory_args(net, rollout)
-    memory["resets"][-1] = False
-    *_, last = call(net, params, rollout.observations, method="embed", **memory)[0].split(3)
-    _, before = call(
-        net,
-        params,
-        rollout.observations[:-1],
-        method="embed",
-        resets=memory["resets"][:-1],
-        core_state=memory["core_state"],
-    )
-    output = call(net, params, rollout.observations[-1], before)
-    torch.testing.assert_close(output.logits, call(net, params, last, method="logits_only"))
-    with pytest.raises(DiscorlError, match="'unroll'"):
-        call(net, params, rollout.observations[-1])
+    rollout.discounts[-1] = 1.0
+    logits, _ = step_by_step(net, rollout)
+    _, before = step_by_step(net, first_steps(rollout, 3))
+    torch.testing.assert_close(net.output(rollout.observations[-1], before).logits, logits[-1])

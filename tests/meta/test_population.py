@@ -9,16 +9,10 @@ import pytest
 import torch
 
 from discorl import tree
-from discorl.meta.group import (
-    FOR_EVER,
-    Acting,
-    Lifetimes,
-    act,
-    init_group,
-    live_window,
-    reborn,
-)
-from discorl.meta.unroll import MemoryMode
+from discorl.meta.meta_step import live_window
+from discorl.meta.population import FOR_EVER, Lifetimes, init_group, reborn
+from discorl.meta.population_acting import PopulationRollouts, act_in_group
+from discorl.meta.window import MemoryMode
 from tests.builders import assert_bit_equal, clone, rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -36,12 +30,12 @@ def test_without_budgets_agents_live_for_ever() -> None:
 def test_rollouts_go_on_where_they_stopped_and_agents_come_first() -> None:
     [group, _], _ = tiny_groups(tiny_config())
     state = init_group(group, rng())
-    rollout, after, episodes = act(group, state.agents.params, state, 7, rng(1))
+    rollout, after, episodes = act_in_group(group, state.agents.params, state, 7, rng(1))
     assert rollout.observations.shape == (2, 7, 3, 4, 4)
     assert rollout.behaviour_logits.shape == (2, 7, 3, 3)
     first = state.timestep.observation.unflatten(0, (2, 3))
     assert torch.equal(rollout.observations[:, 0], first)
-    again, _, _ = act(group, state.agents.params, after, 2, rng(2))
+    again, _, _ = act_in_group(group, state.agents.params, after, 2, rng(2))
     following = after.timestep.observation.unflatten(0, (2, 3))
     assert torch.equal(again.observations[:, 0], following)
     # Catch on 4 rows: episodes of 3 steps, so 7 time steps (6 actions) end two in each copy.
@@ -55,14 +49,17 @@ def test_rollouts_go_on_where_they_stopped_and_agents_come_first() -> None:
 def test_validation_rollouts_of_a_copy_follow_each_other(acts_ahead: bool) -> None:
     [group, _], _ = tiny_groups(tiny_config(valid_rollouts=2, acts_ahead=acts_ahead))
     state = init_group(group, rng())
-    source = Acting(group, state, rng(1))
-    for update in range(2):
-        source.training(update, state.agents)
-    judged_on = source.validation(state.agents)
+    source = PopulationRollouts(group, rng(1))
+    acting = source.begin(state)
+    for _ in range(2):
+        _, acting = source.collect(acting, state.agents)
+    judged_on, _ = source.collect_validation(acting, state.agents)
     assert judged_on.observations.shape == (2, 6, 2 * 3, 4, 4)
-    rollouts = [act(group, state.agents.params, state, 5, generator := rng(1))]
+    rollouts = [act_in_group(group, state.agents.params, state, 5, generator := rng(1))]
     for length in (5, 6, 6):
-        rollouts.append(act(group, state.agents.params, rollouts[-1][1], length, generator))
+        rollouts.append(
+            act_in_group(group, state.agents.params, rollouts[-1][1], length, generator)
+        )
     for first, (expected, _, _) in zip((0, 3), rollouts[2:], strict=True):
         assert_bit_equal(tree.index(judged_on, np.s_[:, :, first : first + 3]), expected)
 
@@ -70,22 +67,18 @@ def test_validation_rollouts_of_a_copy_follow_each_other(acts_ahead: bool) -> No
 def test_logits_are_those_of_each_agent() -> None:
     [group, _], _ = tiny_groups(tiny_config())
     state = init_group(group, rng())
-    rollout, _, _ = act(group, state.agents.params, state, 4, rng(1))
+    rollout, _, _ = act_in_group(group, state.agents.params, state, 4, rng(1))
     for i in range(2):
         params = tree.index(state.agents.params, i)
-        alone = torch.func.functional_call(
-            group.window.agent.net,
-            params,
-            (rollout.observations[i].flatten(0, 1),),
-            {"method": "policy"},
-        )
+        seen = rollout.observations[i].flatten(0, 1)
+        alone = torch.func.functional_call(group.window.agent.net, params, (seen,)).logits  # pyright: ignore
         torch.testing.assert_close(rollout.behaviour_logits[i].flatten(0, 1), alone)
 
 
 def test_agents_that_are_due_start_anew_and_the_others_do_not_notice() -> None:
     [group, _], _ = tiny_groups(tiny_config(replay_capacity=6, num_replayed=2))
     state = init_group(group, rng())
-    _, state, _ = act(group, state.agents.params, state, 3, rng(1))
+    _, state, _ = act_in_group(group, state.agents.params, state, 3, rng(1))
     assert state.replay is not None
     replay = replace(state.replay, size=torch.tensor([4, 4]))
     state = replace(state, age=torch.tensor([5, 9]), replay=replay)
@@ -123,7 +116,7 @@ def test_a_window_does_not_change_its_inputs_and_repeats() -> None:
     assert_bit_equal(state, before)
     second = live_window(group, params, state, rng(5))
     assert_bit_equal(first.state, second.state)
-    assert_bit_equal(first.meta.gradient, second.meta.gradient)
+    assert_bit_equal(first.gradient, second.gradient)
 
 
 @pytest.mark.parametrize("acts_ahead, mode", [(False, "recompute"), (True, "mixed")])
@@ -132,10 +125,11 @@ def test_memory_modes_agree_while_agents_act(acts_ahead: bool, mode: MemoryMode)
     [group, _], params = tiny_groups(config)
     state = init_group(group, rng())
     plain = live_window(group, params, state, rng(5))
-    other = live_window(replace(group, mode=mode), params, state, rng(5))
+    settings = replace(group.settings, memory=mode)
+    other = live_window(replace(group, settings=settings), params, state, rng(5))
     assert_bit_equal(plain.state.agents.params, other.state.agents.params)
-    for name, want in plain.meta.gradient.items():
-        torch.testing.assert_close(other.meta.gradient[name], want, rtol=1e-3, atol=1e-6)
+    for name, want in plain.gradient.items():
+        torch.testing.assert_close(other.gradient[name], want, rtol=1e-3, atol=1e-6)
 
 
 def test_acting_ahead_uses_the_policy_from_before_the_window() -> None:

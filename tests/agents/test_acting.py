@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from discorl.agents.acting import check_rollout
 from discorl.agents.agent import mlp_agent_net
-from discorl.agents.rollout import check_rollout, collect_rollout
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.linear import init_params
+from discorl.own_agent import collect_rollout
 from discorl.rules import PolicyGradient
 from discorl.types import EnvSpec, Params, TimeStep
 from tests.builders import assert_bit_equal, disturbed, random_rollout, rng, small_agent

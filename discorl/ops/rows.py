@@ -1,0 +1,28 @@
+"""Work on many rows, a block at a time, so that what lies between stays in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from discorl.ops import native
+
+ROWS_PER_BLOCK = 2048
+
+
+def block_size(rows_each: int = 1) -> int:
+    """How many rows make a block if each becomes ``rows_each``."""
+    return max(1, ROWS_PER_BLOCK // rows_each)
+
+
+def in_blocks(
+    fn: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, rows_each: int = 1
+) -> tuple[Tensor, ...]:
+    """Apply ``fn`` to blocks of rows and join what it returns; kernels make blocks themselves."""
+    if native.apply_to(inputs[0]):
+        return fn(*inputs)
+    splits = (x.split(block_size(rows_each)) for x in inputs)
+    blocks = [fn(*block) for block in zip(*splits, strict=True)]
+    return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))
