@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from discorl.comparison.compare import compare
-from discorl.envs import registry
 from discorl.envs.tasks.catch import Catch, CatchState
 from discorl.errors import DiscorlError
 from discorl.runs.files import load_params
@@ -85,14 +84,15 @@ def test_equal_seeds_give_equal_runs_whatever_the_global_state(tmp_path: Path) -
 
 
 def test_a_broken_environment_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(Catch):
-        def step(self, state: CatchState, actions, generator):
-            state, timestep = super().step(state, actions, generator)
-            observation = timestep.observation.clone()
-            observation[1] = float("nan")
-            return state, TimeStep(observation, timestep.reward, timestep.discount)
+    step = Catch.step
 
-    monkeypatch.setattr(registry, "Catch", Broken)
+    def broken(self: Catch, state: CatchState, actions, generator):
+        state, timestep = step(self, state, actions, generator)
+        observation = timestep.observation.clone()
+        observation[1] = float("nan")
+        return state, TimeStep(observation, timestep.reward, timestep.discount)
+
+    monkeypatch.setattr(Catch, "step", broken)
     with pytest.raises(DiscorlError, match="environment 1 sent observations"):
         train(config(tmp_path))
 
