@@ -24,7 +24,7 @@ class DmEnv(gymnasium.Env):
     """What ``build(seed)`` makes, as a Gymnasium environment.
 
     An episode whose last discount is 0 has terminated; any other was truncated. The interface
-    knows no seeds, so ``reset(seed=...)`` builds anew. Discounts between 0 and 1 are not passed on.
+    knows no seeds, so ``reset(seed=...)`` rebuilds it. Discounts between 0 and 1 are not passed on.
     """
 
     def __init__(self, build: Callable[[int | None], Any]) -> None:
@@ -44,7 +44,9 @@ class DmEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         now = self._env.step(action)
         if now.first():
-            raise DiscorlError("the dm_env environment began an episode before the last one ended")
+            raise DiscorlError(
+                "the dm_env environment started an episode before the last one ended"
+            )
         reward = 0.0 if now.reward is None else float(now.reward)
         dead = now.last() and now.discount == 0
         return _plain(now.observation), reward, bool(dead), bool(now.last() and not dead), {}
@@ -69,7 +71,9 @@ def factory(name: str, settings: None = None) -> Factory:
         ) from None
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise DiscorlError(f"{module_name} has no function '{function_name}' to make environments")
+        raise DiscorlError(
+            f"{module_name} has no function '{function_name}' that makes environments"
+        )
     return partial(DmEnv, function)
 
 
@@ -94,7 +98,7 @@ def _space(spec: Any, specs: Any) -> gymnasium.Space:
     if isinstance(spec, specs.DiscreteArray):
         return gymnasium.spaces.Discrete(spec.num_values)
     if not isinstance(spec, specs.Array) or spec.dtype.kind not in "biuf":
-        raise DiscorlError(f"dm_env's {spec!r} is no array of numbers: leave it out with a wrapper")
+        raise DiscorlError(f"dm_env's {spec!r} is not an array of numbers: drop it with a wrapper")
     if isinstance(spec, specs.BoundedArray):
         low = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
         high = np.broadcast_to(spec.maximum, spec.shape).astype(spec.dtype)
