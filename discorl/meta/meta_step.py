@@ -42,9 +42,7 @@ class MetaOptimiser:
     def __post_init__(self) -> None:
         check_above_0("meta_optimiser: ", self, "learning_rate")
         if not self.max_abs_update >= 0:
-            raise DiscorlError(
-                "meta_optimiser: max_abs_update must be above 0, or 0 for no clipping"
-            )
+            raise DiscorlError("meta_optimiser: max_abs_update must be 0 (no clipping) or more")
         if not self.max_norm > 0:
             raise DiscorlError(f"meta_optimiser: max_norm must be above 0, not {self.max_norm}")
 

@@ -69,9 +69,7 @@ class MetaValueSettings:
 
     def __post_init__(self) -> None:
         if not self.torso or min(self.torso) < 1:
-            raise DiscorlError(
-                "meta_value: torso needs at least one layer, and every width must be 1 or more"
-            )
+            raise DiscorlError("meta_value: torso needs one or more layers of width 1 or more")
         check_above_0("meta_value: ", self, "learning_rate")
         check_shares("meta_value: ", self, "discount", "lambda_")
 

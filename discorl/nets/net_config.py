@@ -39,10 +39,6 @@ class NetConfig:
     def __post_init__(self) -> None:
         widths = (*self.torso, self.action_lstm, *self.head_hidden, *self.channels, self.dense)
         if not self.torso or min(widths) < 1:
-            raise DiscorlError(
-                "net: torso needs at least one layer, and every width must be 1 or more"
-            )
+            raise DiscorlError("net: torso needs a layer, and every layer a width of 1 or more")
         if self.core_lstm < 0:
-            raise DiscorlError(
-                f"net: core_lstm must be a size, or 0 for none, not {self.core_lstm}"
-            )
+            raise DiscorlError(f"net: core_lstm must be 0 (none) or more, not {self.core_lstm}")

@@ -97,8 +97,8 @@ def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
     total = int(sizes.sum())
     if total > MAX_ONE_HOT:
         raise DiscorlError(
-            f"{who} has a Discrete observation with {total} values, but one-hot vectors are limited "
-            f"to {MAX_ONE_HOT}: wrap it with gymnasium.wrappers.TransformObservation"
+            f"{who} has a Discrete observation with {total} values, but the limit for one-hot "
+            f"vectors is {MAX_ONE_HOT}: wrap it with gymnasium.wrappers.TransformObservation"
         )
     convert = _one_hot(sizes, starts, who)
     return Leaf(name, path, tuple(map(int, shape)), ObservationSpec((total,)), convert)

@@ -44,9 +44,7 @@ class DmEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         now = self._env.step(action)
         if now.first():
-            raise DiscorlError(
-                "the dm_env environment started an episode before the last one ended"
-            )
+            raise DiscorlError("the dm_env environment began an episode before the last one ended")
         reward = 0.0 if now.reward is None else float(now.reward)
         dead = now.last() and now.discount == 0
         return _plain(now.observation), reward, bool(dead), bool(now.last() and not dead), {}
@@ -67,13 +65,11 @@ def factory(name: str, settings: None = None) -> Factory:
         module = import_module(module_name)
     except ImportError as e:
         raise DiscorlError(
-            f"cannot import {module_name} ({e}): pip install it, or put its folder on PYTHONPATH"
+            f"cannot import {module_name} ({e}): install it, or put its folder on PYTHONPATH"
         ) from None
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise DiscorlError(
-            f"{module_name} has no function '{function_name}' that makes environments"
-        )
+        raise DiscorlError(f"{module_name} has no function '{function_name}' to make environments")
     return partial(DmEnv, function)
 
 

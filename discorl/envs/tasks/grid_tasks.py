@@ -141,10 +141,8 @@ GRID_TASKS: dict[str, GridTask] = {
         "two walls, objects that take long to come back, 2000 steps, fixed places",
         walls="cross",
     ),
-    "random-dense": _scattered(
-        11, _DENSE, 500, "like grid:dense, with new positions every episode"
-    ),
-    "random-long": _scattered(11, _LONG, 1000, "like grid:long, with new positions every episode"),
+    "random-dense": _scattered(11, _DENSE, 500, "grid:dense, with new positions every episode"),
+    "random-long": _scattered(11, _LONG, 1000, "grid:long, with new positions every episode"),
     "random-small": _scattered(
         7,
         _SMALL,
