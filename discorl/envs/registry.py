@@ -75,9 +75,8 @@ _cartpole = partial(
 _sampled_catch = partial(Catch, rows=(4, 8), columns=(4, 8), shuffle_actions=True)
 
 TASKS = [
-    # Looked up when called, so that a test can put its own class in its place.
-    Entry("catch", "Catch on an 8x8 board", lambda n, **where: Catch(n, **where)),
-    Entry("catch:ROWSxCOLUMNS", "Catch on a board of any size", Catch),
+    Entry("catch", "Catch on an 8x8 board", Catch),
+    Entry("catch:ROWSxCOLUMNS", "Catch on a board of the given size", Catch),
     Entry("catch:sampled", "Catch on a random board, 4x4 to 8x8", _sampled_catch),
     *(
         Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d+))?")

@@ -127,8 +127,8 @@ def live(
         agents, info = window.update(rule_params, life.agents, rollout, differentiable=follow)
         learnt_from, values = window.learnt_from(rollout), life.values
         if judged:
-            logits, many = info.predictions.logits.detach(), (window.across, window.each)
-            values = window.meta_value.update(values, learnt_from, logits, *many)
+            logits = info.predictions.logits.detach()
+            values = window.meta_value.update(values, learnt_from, logits, window.each)
         kept = keep(kept, Update(life.agents, rollout, learnt_from, info, world))
         if graph == "each update":
             agents = tree.detach(agents)

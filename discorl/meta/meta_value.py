@@ -21,7 +21,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
 from discorl.nets.torsos import MLPTorso
-from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.moments import init_moments
 from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import EnvSpec, Params, Rollout, RuleState, StateValues
@@ -94,20 +94,15 @@ class MetaValue:
         return MetaValueState(params, self.optimiser.init(params), moments)
 
     def estimate(
-        self, state: MetaValueState, rollout: Rollout, logits: Tensor, across: MeanFn
+        self, state: MetaValueState, rollout: Rollout, logits: Tensor
     ) -> tuple[StateValues, RuleState]:
         """V-trace for the policy ``logits`` [T, B, A]; everything is a constant for gradients."""
         with torch.no_grad():
             output = functional_call(self.net, state.params, (rollout.observations,))
-        return self._estimate(output, state, rollout, logits, across)
+        return self._estimate(output, state, rollout, logits)
 
     def update(
-        self,
-        state: MetaValueState,
-        rollout: Rollout,
-        logits: Tensor,
-        across: MeanFn,
-        each: Each = one_agent,
+        self, state: MetaValueState, rollout: Rollout, logits: Tensor, each: Each = one_agent
     ) -> MetaValueState:
         """Learn from a rollout; with ``each = tree.vmap`` many value functions at once."""
 
@@ -115,7 +110,7 @@ class MetaValue:
             params: Params, state: MetaValueState, rollout: Rollout, logits: Tensor
         ) -> tuple[Tensor, RuleState]:
             output = functional_call(self.net, params, (rollout.observations,))
-            values, moments = self._estimate(output.detach(), state, rollout, logits, across)
+            values, moments = self._estimate(output.detach(), state, rollout, logits)
             # The head's own scale takes the normalised error as it is.
             head = output[:-1]
             target = head.detach().squeeze(-1) + values.normalized_td
@@ -126,23 +121,18 @@ class MetaValue:
         with torch.enable_grad():
             loss, moments = each(loss_one)(params, state, rollout, logits)
             gradients = torch.autograd.grad(loss.sum(), list(params.values()))
-        grads = {k: across(g) for k, g in zip(params, gradients, strict=True)}
+        grads = dict(zip(params, gradients, strict=True))
         updates, optimiser = each(self.optimiser.update)(grads, state.optimiser, state.params)
         new_params = {k: p + updates[k] for k, p in state.params.items()}
         return MetaValueState(new_params, optimiser, moments)
 
     def _estimate(
-        self,
-        output: Tensor,
-        state: MetaValueState,
-        rollout: Rollout,
-        logits: Tensor,
-        across: MeanFn,
+        self, output: Tensor, state: MetaValueState, rollout: Rollout, logits: Tensor
     ) -> tuple[StateValues, RuleState]:
         value = ValueHead(num_bins=None).value(output)
         if not self.aligned:
             rollout = delay_rewards(rollout)
-        return estimate_values(value, logits, rollout, state.moments, self.returns, across)
+        return estimate_values(value, logits, rollout, state.moments, self.returns)
 
 
 def make_meta_value(settings: MetaValueSettings, spec: EnvSpec) -> MetaValue:

@@ -17,7 +17,6 @@ from discorl.bounds import check_at_least
 from discorl.errors import DiscorlError
 from discorl.meta import objective
 from discorl.meta.meta_value import MetaValue, MetaValueState
-from discorl.ops.moments import MeanFn
 from discorl.types import AgentState, DiscoTargets, Params, Rollout, Targets, UpdateInfo, Values
 
 MemoryMode = Literal["plain", "recompute", "mixed"]
@@ -86,13 +85,12 @@ class Window:
     agent: Agent
     meta_value: MetaValue
     weights: objective.ObjectiveWeights
-    across: MeanFn = lambda x: x
     each: Each = one_agent
 
     @property
     def update(self) -> Callable[..., tuple[AgentState, UpdateInfo]]:
         """``update_agent`` for the agents of this window."""
-        return partial(update_agent, self.agent, across=self.across, each=self.each)
+        return partial(update_agent, self.agent, each=self.each)
 
     def learnt_from(self, rollout: Rollout) -> Rollout:
         """The time steps that the agents learn from."""
@@ -118,7 +116,7 @@ class Window:
             heads = with_params(self.agent.net, params, lambda net: net.validate(rollout))
             validation = objective.Validation(*heads)
             logits = validation.logits.detach()
-            judged, _ = self.meta_value.estimate(values, rollout, logits, self.across)
+            judged, _ = self.meta_value.estimate(values, rollout, logits)
             advantage = judged.normalized_advantage
             losses = objective.validation_loss(validation, rollout, advantage, self.weights)
             return *losses, judged
