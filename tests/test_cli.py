@@ -162,7 +162,7 @@ def test_runs_below_the_current_folder_by_default(tmp_path: Path) -> None:
 # --- bad input -----------------------------------------------------------------------------------
 
 BAD = {
-    "unknown environment": (["train", "pong"], "no environment is called 'pong'"),
+    "unknown environment": (["train", "pong"], "there is no environment 'pong'"),
     "impossible board": (["train", "catch:1x3"], "2 rows"),
     "unknown gym id": (["train", "gym:NoSuchEnv-v0"], "NoSuchEnv"),
     "gym id in a missing module": (["train", "gym:no_such_module:Env-v0"], "no_such_module"),
@@ -190,7 +190,10 @@ BAD = {
     ),
     "target rate": (["train", "--disco.target-rate", "1.5"], "target_rate"),
     "huge seed of discovery": (["discover", "--seed", "10000000000000000"], "seed"),
-    "no meta-value": (["discover", "suite", "--meta-value.torso"], "torso needs a layer"),
+    "no meta-value": (
+        ["discover", "suite", "--meta-value.torso"],
+        "torso needs one or more layers",
+    ),
     "no discovery": (["discover", "--resume", "list"], "not the configuration of a run"),
     "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
     "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),

@@ -47,7 +47,7 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("chains", "no environment is called 'chains': use catch, grid, chain,"),
+        ("chains", "there is no environment 'chains': use catch, grid, chain,"),
         ("deep-sea:x", "use deep-sea:SIZE, deep-sea"),
         ("deep-sea:1", "size of a deep sea must be a number from 2 to 100"),
         ("memory:0", "length of a memory task must be"),
@@ -64,13 +64,13 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
         ("grid", "use grid:dense, grid:sparse"),
         ("grid:huge", "use grid:dense, grid:sparse"),
         ("grid:dense:6", "4, 5 or 9 moves, not 6"),
-        ("catch:1x3", "needs 2 rows"),
+        ("catch:1x3", "needs at least 2 rows"),
         ("catch:1000x1000", "at most 4096 cells, such as 64x64, not 1000x1000"),
         ("catch:1000000000x1000000000", "at most 4096 cells"),
-        ("catch@", "no environment is called 'catch@'"),
-        ("catch@x", "no environment is called 'catch@x'"),
-        ("catch@1@2", "no environment is called"),
-        ("deep-sea:\u0663", "no environment is called"),
+        ("catch@", "there is no environment 'catch@'"),
+        ("catch@x", "there is no environment 'catch@x'"),
+        ("catch@1@2", "there is no environment"),
+        ("deep-sea:\u0663", "there is no environment"),
     ],
 )
 def test_wrong_names_and_sizes(name: str, message: str) -> None:
@@ -92,7 +92,7 @@ CHANGED: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_settings_that_would_do_nothing_are_refused(name: str) -> None:
     options = EnvConfig(**{name: CHANGED[name]})
-    flag = f"^--{name.replace('_', '-')} does nothing for '?catch'?.*: leave it away$"
+    flag = f"^--{name.replace('_', '-')} does nothing for '?catch'?.*: remove it$"
     with pytest.raises(DiscorlError, match=flag):
         make_env("catch", 1, options=options)
     with pytest.raises(DiscorlError, match=flag):
