@@ -162,7 +162,7 @@ def test_runs_below_the_current_folder_by_default(tmp_path: Path) -> None:
 # --- bad input -----------------------------------------------------------------------------------
 
 BAD = {
-    "unknown environment": (["train", "pong"], "there is no environment 'pong'"),
+    "unknown environment": (["train", "pong"], "no environment is called 'pong'"),
     "impossible board": (["train", "catch:1x3"], "2 rows"),
     "unknown gym id": (["train", "gym:NoSuchEnv-v0"], "NoSuchEnv"),
     "gym id in a missing module": (["train", "gym:no_such_module:Env-v0"], "no_such_module"),

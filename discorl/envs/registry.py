@@ -172,7 +172,7 @@ def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu"
         if (found := entry.read(body)) is not None:
             numbers, ending = found
             return entry.make(num_envs, *numbers, **ending, **where)
-    raise DiscorlError(f"there is no environment '{name}': use {_names_like(body)}")
+    raise DiscorlError(f"no environment is called '{name}': use {_names_like(body)}")
 
 
 def _names_like(name: str) -> str:

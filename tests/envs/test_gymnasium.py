@@ -429,7 +429,7 @@ def go_on(env: GymnasiumEnv, state: Any, num_steps: int) -> Any:
     [
         ("raise", "environment 2 failed to step: ZeroDivisionError: the wheels came off"),
         ("shape", r"environment 2 returned an observation of shape \(2,\), .* promises \(3,\)"),
-        ("nan", r"environment 2 sent rewards that are NaN or infinite \(nan\)"),
+        ("nan", r"environment 2 sent a reward that is NaN or infinite \(nan\)"),
     ],
 )
 def test_faults_name_the_environment(fault: str, words: str, workers: Any) -> None:

@@ -156,9 +156,9 @@ def test_the_specification_of_a_single_image() -> None:
     "space, words",
     [
         (spaces.Text(3), "has Text observations; only Box, Discrete"),
-        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "Sequence at 'a'"),
-        (spaces.Discrete(10_001), "10001 values.*up to 10000"),
-        (spaces.Dict({}), "shows nothing"),
+        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "Sequence observations at 'a'"),
+        (spaces.Discrete(10_001), "10001 values.*vectors is 10000"),
+        (spaces.Dict({}), "has no observations"),
     ],
 )
 def test_observations_that_do_not_fit_are_explained(space: spaces.Space, words: str) -> None:
@@ -234,7 +234,7 @@ def test_every_action_arrives(space: spaces.Space, workers: Any) -> None:
     [
         (spaces.Box(-1, 1, (6,)), "15625 combinations.*the limit is 1024.*--action-bins 3 or less"),
         (spaces.Box(-1, 1, (11,)), "wrap it to have fewer dimensions"),
-        (spaces.Box(-np.inf, 1, (2,)), "without bounds"),
+        (spaces.Box(-np.inf, 1, (2,)), "unbounded continuous actions"),
         (spaces.MultiDiscrete([MAX_ACTIONS, 2]), "2048 combinations"),
         (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), "a Tuple action space"),
     ],

@@ -47,7 +47,7 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("chains", "there is no environment 'chains': use catch, grid, chain,"),
+        ("chains", "no environment is called 'chains': use catch, grid, chain,"),
         ("deep-sea:x", "use deep-sea:SIZE, deep-sea"),
         ("deep-sea:1", "size of a deep sea must be a number from 2 to 100"),
         ("memory:0", "length of a memory task must be"),
@@ -67,10 +67,10 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
         ("catch:1x3", "needs at least 2 rows"),
         ("catch:1000x1000", "at most 4096 cells, such as 64x64, not 1000x1000"),
         ("catch:1000000000x1000000000", "at most 4096 cells"),
-        ("catch@", "there is no environment 'catch@'"),
-        ("catch@x", "there is no environment 'catch@x'"),
-        ("catch@1@2", "there is no environment"),
-        ("deep-sea:\u0663", "there is no environment"),
+        ("catch@", "no environment is called 'catch@'"),
+        ("catch@x", "no environment is called 'catch@x'"),
+        ("catch@1@2", "no environment is called"),
+        ("deep-sea:\u0663", "no environment is called"),
     ],
 )
 def test_wrong_names_and_sizes(name: str, message: str) -> None:

@@ -319,15 +319,21 @@ def poisoned(x: Tensor) -> Tensor:
         ),
         ({"observations": lambda x: [x]}, "rollout.observations is a list"),
         ({"actions": lambda x: x.float()}, "rollout.actions is float32, expected int64"),
-        ({"rewards": lambda x: x.long()}, "rollout.rewards is int64, expected float32"),
-        ({"rewards": lambda x: x.double()}, "rewards is float64, expected float32, which the rule"),
+        (
+            {"rewards": lambda x: x.long()},
+            "rollout.rewards is int64, but the rule computes in float32",
+        ),
+        ({"rewards": lambda x: x.double()}, "rewards is float64, but the rule computes in float32"),
         ({"rewards": lambda x: x.numpy()}, "rollout.rewards is a ndarray, expected a tensor"),
         ({"actions": lambda x: None}, "rollout.actions is a NoneType, expected a tensor"),
         ({"actions": lambda x: x[:, :0]}, "the rollout is empty"),
-        ({"discounts": lambda x: -x}, "rollout.discounts holds -1: it must be 0 at the first step"),
-        ({"discounts": lambda x: 2 * x}, "rollout.discounts holds 2"),
-        ({"actions": lambda x: x + 1}, "rollout.actions holds 3, but behaviour_logits has 3"),
-        ({"actions": lambda x: x - 1}, "rollout.actions holds -1"),
+        (
+            {"discounts": lambda x: -x},
+            "rollout.discounts contains -1: it must be 0 at the first step",
+        ),
+        ({"discounts": lambda x: 2 * x}, "rollout.discounts contains 2"),
+        ({"actions": lambda x: x + 1}, "rollout.actions contains 3, but behaviour_logits has 3"),
+        ({"actions": lambda x: x - 1}, "rollout.actions contains -1"),
         ({"rewards": poisoned}, "rollout.rewards is NaN or infinite, first at t = 2, b = 1"),
         ({"observations": poisoned}, "rollout.observations is NaN or infinite"),
         ({"behaviour_logits": poisoned}, "rollout.behaviour_logits is NaN or infinite"),
@@ -392,7 +398,7 @@ def test_environments_that_answer_wrongly(step_fn: Any, message: str) -> None:
 
 def test_other_mistakes_of_acting() -> None:
     agent, env = PlainAgent(small_rule().heads(3)), Corridor()
-    with pytest.raises(DiscorlError, match="rollout_len must be at least 1"):
+    with pytest.raises(DiscorlError, match="rollout_len must be a whole number, 1 or more"):
         collect_rollout(agent, env.step_fn, env.obs(), rollout_len=0)
     with pytest.raises(DiscorlError, match="obs is a single number"):
         collect_rollout(agent, env.step_fn, 3.0)

@@ -23,8 +23,8 @@ def choose(name: str, known: Iterable[str], what: str) -> str:
         return by_key[_key(name)]
     close = get_close_matches(_key(name), by_key, n=1, cutoff=0.6)
     if close:
-        raise DiscorlError(f"there is no {what} '{name}': did you mean {by_key[close[0]]}?")
-    raise DiscorlError(f"there is no {what} '{name}': use one of {', '.join(by_key.values())}")
+        raise DiscorlError(f"no {what} is called '{name}': did you mean {by_key[close[0]]}?")
+    raise DiscorlError(f"no {what} is called '{name}': use one of {', '.join(by_key.values())}")
 
 
 def _key(name: str) -> str:

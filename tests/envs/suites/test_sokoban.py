@@ -125,10 +125,10 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
     [
         ("", "contains no Sokoban levels"),
         ("#####\n#@$ #\n#####\n", "as many boxes as targets"),
-        ("#####\n# $.#\n#####\n", "needs one player"),
+        ("#####\n# $.#\n#####\n", "needs exactly one player"),
         ("#####\n#@ $.\n#####\n", "not enclosed"),
         ("####\n#@$.#\n#####\n", "rows of different lengths"),
-        ("#####\n#x$.#\n#####\n", "has .'x'."),
+        ("#####\n#x$.#\n#####\n", "contains .'x'."),
         (LEVEL + ";\n#####\n#@$.#\n#####\n", "differ in size"),
     ],
 )

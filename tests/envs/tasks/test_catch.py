@@ -232,5 +232,5 @@ def test_names() -> None:
     assert make_env("catch:10x5", 3).spec.observation_shape == (10, 5)
     assert make_env("catch:10x5", 3).num_envs == 3
     for name in ("Catch", "catch:10", "catch:axb", "catch:3x3x3", "", "pong"):
-        with pytest.raises(DiscorlError, match=r"there is no environment .*use catch, "):
+        with pytest.raises(DiscorlError, match=r"no environment is called .*use catch, "):
             make_env(name, 1)
