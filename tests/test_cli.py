@@ -186,7 +186,7 @@ BAD = {
     "negative discount": (["train", "--returns.discount", "-1"], "discount"),
     "one bin": (
         ["train", "--rule", "actor-critic", "--actor-critic.num-bins", "1"],
-        "needs 2 bins or more",
+        "needs at least 2 bins",
     ),
     "target rate": (["train", "--disco.target-rate", "1.5"], "target_rate"),
     "huge seed of discovery": (["discover", "--seed", "10000000000000000"], "seed"),

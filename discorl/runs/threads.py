@@ -28,8 +28,8 @@ SLOW = 1.5
 the machine, or the work, is no longer what it was."""
 PATIENCE = 3
 FIRST_WAIT, LONGEST_WAIT = 30.0, 600.0
-"""Seconds between checks whether the cores are free again; each check that changes nothing doubles
-the wait."""
+"""Seconds between checks on whether the cores are free again; each check that changes nothing
+doubles the wait."""
 
 
 def check_threads(threads: Threads) -> None:

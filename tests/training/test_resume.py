@@ -119,7 +119,7 @@ def test_a_damaged_checkpoint_costs_time_only(tmp_path: Path) -> None:
     crash(config(tmp_path / "cut"), 13)
     path = tmp_path / "cut" / "checkpoints" / "checkpoint-10.dc"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match="taking the checkpoint before"):
+    with pytest.warns(UserWarning, match="using the checkpoint before"):
         result = resume(read_config(tmp_path / "cut")[0])
     assert_same_run(whole.folder, result.folder)
 
@@ -428,8 +428,8 @@ def test_only_some_settings_may_change(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--resume"], "needs the folder of a run"),
-        (["--resume", "--steps", "3"], "needs the folder of a run"),
+        (["--resume"], "needs a run folder"),
+        (["--resume", "--steps", "3"], "needs a run folder"),
         (["--resume", "nowhere"], "nowhere is not a run"),
         (["--resume=nowhere"], "nowhere is not a run"),
     ],
