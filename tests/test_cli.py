@@ -194,7 +194,7 @@ BAD = {
     "no discovery": (["discover", "--resume", "list"], "not the configuration of a run"),
     "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
     "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),
-    "export to another kind": (["rules", "export", "whole.npz", "rule.txt"], "something.npz"),
+    "export to another kind": (["rules", "export", "whole.npz", "rule.txt"], "must end in .npz"),
     "export below a file": (["rules", "export", "whole.npz", "broken.npz/x.npz"], "broken.npz"),
     "unknown command": (["fly"], "no command is called 'fly'"),
 }

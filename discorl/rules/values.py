@@ -35,7 +35,7 @@ class ValueHead:
             )
         if not 0 < self.max_abs < math.inf:
             raise DiscorlError(
-                f"the bins of a value must reach beyond 0, not to {self.max_abs}: set "
+                f"the bins of a value must extend to a number above 0, not {self.max_abs}: set "
                 "max_abs_value to the largest value you expect, such as 300"
             )
 

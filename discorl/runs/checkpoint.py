@@ -76,7 +76,7 @@ def _restore_parts(parts: dict[str, Any], loaded: Any, where: str) -> dict[str, 
     if missing := sorted(parts.keys() - loaded.keys()):
         raise _misfit(where, f"lacks {', '.join(missing)}")
     if extra := sorted(loaded.keys() - parts.keys()):
-        raise _misfit(where, f"has {', '.join(extra)}, which this run does not have")
+        raise _misfit(where, f"has {', '.join(extra)}, which does not belong there")
     return {name: restore(t, loaded[name], below(where, name)) for name, t in parts.items()}
 
 
@@ -124,7 +124,7 @@ class CheckpointConfig:
     every_steps: int | None = None
     """Training steps between checkpoints; None to go by time only."""
     every_minutes: float | None = 10.0
-    """Minutes between checkpoints. If both this and the steps are None, no checkpoints are saved;
+    """Minutes between checkpoints. If this and --checkpoint.every-steps are both None, none are saved;
     otherwise one is also saved at the end and on Ctrl-C."""
     keep: int = 2
     """How many checkpoints to keep; older ones are deleted."""

@@ -53,8 +53,8 @@ class TrainConfig:
     """Update rule: disco103, actor-critic, policy-gradient, the name of a rule that ships with
     discorl, or the path to a rule file. auto uses the best one on this machine."""
     steps: int = 1000
-    """Training steps: each one acts for --rollout-length steps in every environment, then makes
-    --updates-per-step updates."""
+    """Training steps. Each one acts for --rollout-length steps in every environment and
+    then makes --updates-per-step updates."""
     seed: int = 0
     """Two runs with the same seed on the same machine are identical, bit for bit."""
     device: str = "auto"
@@ -83,7 +83,7 @@ class TrainConfig:
     frame_stack: int = 1
     """Frames in an observation, if the environment stacks them; the replay stores each one once."""
     burn_in: int = 0
-    """Leading steps of a trajectory that warm up a recurrent network and are left out of the loss."""
+    """First steps of a trajectory, which warm up a recurrent network and stay out of the loss."""
     updates_per_step: int = 1
     """Updates after each rollout."""
     mask_episode_starts: bool | None = None

@@ -122,7 +122,7 @@ def test_a_seed_counts_once(tmp_path: Path) -> None:
     write_run(tmp_path / "b", constant(2.0), seed=7)
     result = compare([tmp_path])
     assert [run.folder for run in result.tasks[0].groups[0].runs] == [str(tmp_path / "a")]
-    assert "seed 7 comes twice" in result.notes[0]
+    assert "seed 7 appears twice" in result.notes[0]
 
 
 def test_other_settings_are_another_group(tmp_path: Path) -> None:

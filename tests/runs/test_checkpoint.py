@@ -424,7 +424,7 @@ except DiscorlError as e:
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     done = run_python("-c", FILL_THE_DISK, tmp_path)
-    assert "cannot write" in done.stdout and "make room" in done.stdout, done.stderr
+    assert "cannot write" in done.stdout and "free some space" in done.stdout, done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-1.dc"], "and leaves no half file"
     found = CheckpointFolder(tmp_path).latest()
     assert found is not None and found.step == 1
