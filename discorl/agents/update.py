@@ -180,7 +180,7 @@ def loss_and_output_grads(
 
 
 def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
-    """Which of the T-1 steps count. Terminal steps always do; they teach most. Dead ones never."""
+    """Which of T-1 steps count. Terminal steps always do: they teach most. Dead steps never do."""
     if mask_episode_starts:  # which are dead or follow a dead step, if there are such steps
         return (rollout.discounts[:-1] > 0).to(rollout.rewards.dtype)
     if rollout.is_dead is not None:

@@ -56,19 +56,20 @@ class MetaValueSettings:
     """The value function that judges agents for the meta-gradient."""
 
     torso: tuple[int, ...] = (256, 256)
-    """Layers of its network."""
+    """Layer widths of its network."""
     learning_rate: float = 3e-4
-    """Step size of its Adam."""
+    """Learning rate of its Adam."""
     discount: float = 0.997
-    """Discount of what the rule is to maximise."""
+    """Discount of the return that the rule should maximise."""
     lambda_: float = 0.95
     """Trace parameter of V-trace."""
     aligned: bool = True
-    """Pair each action with the reward that followed it; False is the reference's quirk."""
+    """Pair each action with the reward that followed it; False reproduces the reference's quirk of
+    pairing it with the one before."""
 
     def __post_init__(self) -> None:
         if not self.torso or min(self.torso) < 1:
-            raise DiscorlError("meta_value: torso needs a layer, and each a width of 1 or more")
+            raise DiscorlError("meta_value: torso needs one or more layers of width 1 or more")
         check_above_0("meta_value: ", self, "learning_rate")
         check_shares("meta_value: ", self, "discount", "lambda_")
 
@@ -146,7 +147,7 @@ def delay_rewards(rollout: Rollout) -> Rollout:
     """Rewards and discounts one step late, as the reference's meta-value function takes them."""
     if rollout.is_dead is not None:
         raise DiscorlError(
-            "rewards one step late mean nothing where environments reset in a step of their own: "
+            "rewards one step late make no sense in environments that reset in a separate step: "
             "pair each action with its own reward (--meta-value.aligned)"
         )
 

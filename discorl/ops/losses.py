@@ -44,7 +44,7 @@ class _RowLoss(Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _, slope = output
         ctx.mark_non_differentiable(slope)
-        ctx.set_materialize_grads(False)  # no zeros for the slope, which nobody differentiates
+        ctx.set_materialize_grads(False)  # no zeros for the slope, which is never differentiated
         # Where a meta-gradient follows the target, the gradient is computed from it again.
         follows_target = any(x.requires_grad for x in inputs[1:])
         ctx.save_for_backward(*inputs, None if follows_target else slope)

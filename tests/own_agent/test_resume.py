@@ -185,14 +185,14 @@ def put(value: Any, *path: str) -> Any:
     "change, message",
     [
         (drop("version"), "has no version"),
-        (put(2, "version"), "version 2, but this package reads 1"),
-        (drop("replay"), "lacks replay"),
+        (put(2, "version"), "version 2, but this package reads version 1"),
+        (drop("replay"), "is missing replay"),
         (drop("agent", "torso.bias"), "agent lacks torso.bias"),
         (
             put(torch.zeros(9), "agent", "torso.bias"),
             r"agent\.torso\.bias is torch\.float32 \[9\], not .*\[8\]",
         ),
-        (put(torch.zeros(1), "agent", "other"), "agent has other, which nothing here takes"),
+        (put(torch.zeros(1), "agent", "other"), "agent has other, which does not belong there"),
         (put(None, "optimiser"), "optimiser is None, not a tuple of 3"),
         (drop("rule_state", "td_moments"), "rule_state lacks td_moments"),
         (put(3.0, "rule_state", "td_moments", "mean"), "mean is of type float, not "),

@@ -388,7 +388,7 @@ def test_a_damaged_newest_falls_back_with_a_warning(damage: str, tmp_path: Path)
     checkpoints.path(2).write_bytes(
         {"truncated": data[:-1], "empty": b"", "flipped": flipped}[damage]
     )
-    with pytest.warns(UserWarning, match=r"checkpoint-2\.dc .*taking the checkpoint before"):
+    with pytest.warns(UserWarning, match=r"checkpoint-2\.dc .*using the checkpoint before"):
         found = checkpoints.latest()
     assert found is not None and found.step == 1
     assert found.content["x"][0] == 1
@@ -427,7 +427,7 @@ except DiscorlError as e:
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     done = run_python("-c", FILL_THE_DISK, tmp_path)
-    assert "cannot write" in done.stdout and "make room" in done.stdout, done.stderr
+    assert "cannot write" in done.stdout and "free some space" in done.stdout, done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-1.dc"], "and leaves no half file"
     found = CheckpointFolder(tmp_path).latest()
     assert found is not None and found.step == 1
@@ -435,7 +435,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DiscorlError, match="cannot make the folder"):
+    with pytest.raises(DiscorlError, match="cannot create the folder"):
         CheckpointFolder(tmp_path / "file" / "c").save(1, 1)
     with pytest.raises(DiscorlError, match="cannot write"):
         save(tmp_path / "gone" / "a.dc", 1)

@@ -130,7 +130,7 @@ def _loss_derivatives(
 
 @cache
 def _load_forward_mode() -> None:
-    """Let torch load its forward mode once, without its warning of an own deprecated function."""
+    """Let torch load its forward mode once, without the warning about its own deprecated code."""
     with warnings.catch_warnings(), forward_ad.dual_level():
         warnings.simplefilter("ignore", DeprecationWarning)
         forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
