@@ -22,17 +22,34 @@ class RunConfig(Protocol):
     """The settings that every kind of run has."""
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        ...
+
     @property
-    def out(self) -> Path | None: ...
+    def out(self) -> Path | None:
+        """The run's folder; None for a new one below runs/."""
+        ...
+
     @property
-    def threads(self) -> Threads: ...
+    def threads(self) -> Threads:
+        """Threads that torch computes with."""
+        ...
+
     @property
-    def log(self) -> str: ...
+    def log(self) -> str:
+        """Where metrics go besides metrics.jsonl."""
+        ...
+
     @property
-    def progress(self) -> str: ...
+    def progress(self) -> str:
+        """How progress is shown."""
+        ...
+
     @property
-    def checkpoint(self) -> CheckpointConfig: ...
+    def checkpoint(self) -> CheckpointConfig:
+        """When checkpoints are saved."""
+        ...
 
 
 class RunState(Protocol):
@@ -62,9 +79,14 @@ class Program(Protocol):
     ranks: Ranks
 
     @property
-    def config(self) -> RunConfig: ...
+    def config(self) -> RunConfig:
+        """Its settings."""
+        ...
+
     @property
-    def state(self) -> RunState: ...
+    def state(self) -> RunState:
+        """What changes, from ``begin`` on."""
+        ...
 
     def settings(self) -> dict[str, Any]:
         """The configuration for config.json, with everything filled in."""
