@@ -53,7 +53,7 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which was not found"):
         native.compiler()
     monkeypatch.setenv("CXX", '"g++')
-    with pytest.raises(DiscorlError, match="no command"):
+    with pytest.raises(DiscorlError, match="not a command"):
         native.compiler()
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")
