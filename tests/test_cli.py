@@ -186,7 +186,7 @@ BAD = {
     "negative discount": (["train", "--returns.discount", "-1"], "discount"),
     "one bin": (
         ["train", "--rule", "actor-critic", "--actor-critic.num-bins", "1"],
-        "needs 2 bins or more",
+        "needs at least 2 bins",
     ),
     "target rate": (["train", "--disco.target-rate", "1.5"], "target_rate"),
     "huge seed of discovery": (["discover", "--seed", "10000000000000000"], "seed"),
@@ -197,7 +197,7 @@ BAD = {
     "no discovery": (["discover", "--resume", "list"], "not the configuration of a run"),
     "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
     "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),
-    "export to another kind": (["rules", "export", "whole.npz", "rule.txt"], "something.npz"),
+    "export to another kind": (["rules", "export", "whole.npz", "rule.txt"], "must end in .npz"),
     "export below a file": (["rules", "export", "whole.npz", "broken.npz/x.npz"], "broken.npz"),
     "unknown command": (["fly"], "no command is called 'fly'"),
 }

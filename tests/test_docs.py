@@ -149,7 +149,7 @@ def options() -> set[str]:
             main([*command.split(), "--help"])
     found = set(re.findall(r"--[a-z][a-z0-9.-]*", shown.getvalue()))
     assert len(found) > 60
-    # Settings of the environment and of its suite go without their prefix too.
+    # Settings of the environment and of its suite also work without their prefix.
     short = {name.replace("--env.", "--").replace("--suite.", "--") for name in found}
     return found | short | ELSEWHERE
 

@@ -22,26 +22,26 @@ USAGE = """\
 discorl: train RL agents with a learned update rule.
 
   discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
-  discorl train --resume RUN         go on with a run from its last checkpoint
-  discorl train [TASK] --help        every setting of that task, with its default
+  discorl train --resume RUN         resume a run from its last checkpoint
+  discorl train [TASK] --help        every setting for that task, with its default
   discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
   discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
-  discorl compare RUN...             rules side by side: a table and an HTML report
-  discorl envs                       the tasks there are
-  discorl rules list                 the update rules on this machine
-  discorl rules show RULE            sizes, settings and provenance of a rule
-  discorl rules fetch                download Disco103, verified
+  discorl compare RUN...             compare rules: a table and an HTML report
+  discorl envs                       list the available tasks
+  discorl rules list                 list the update rules on this machine
+  discorl rules show RULE            show a rule's sizes, settings and provenance
+  discorl rules fetch                download Disco103 and verify it
   discorl rules verify [RULE]        check a rule file
-  discorl rules export RULE FILE     write a rule as a file that the JAX reference can load too
+  discorl rules export RULE FILE     write a rule to a file that the JAX reference can also load
 
 Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
   discorl train catch --rule actor-critic        the same with the baseline
   discorl train ale:Breakout --preset paper      the published settings instead of small ones
-  discorl train ale:Pong --sticky 0              an option of its suite; --help explains all
+  discorl train ale:Pong --sticky 0              an option of its suite; --help explains them all
   discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
-  discorl train --resume runs/catch-1            go on where it stopped, to the last bit
-  torchrun --nproc-per-node 2 -m discorl train   two processes share environments and batch
+  discorl train --resume runs/catch-1            resume where it stopped, bit for bit
+  torchrun --nproc-per-node 2 -m discorl train   two processes share the environments and the batch
 """
 COMMANDS = {"train": train_command, "discover": discover_command, "rules": rules_command}
 """Commands that parse their arguments themselves."""
@@ -50,7 +50,7 @@ FUNCTIONS = {"compare": compare_runs, "evaluate": evaluate_run, "envs": list_env
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; errors that the user can mend are one line, without a traceback."""
+    """Run a command; errors that the user can fix are one line, without a traceback."""
     args = sys.argv[1:] if argv is None else argv
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)

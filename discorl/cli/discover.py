@@ -38,21 +38,21 @@ def discover_command(args: list[str]) -> int:
 
 @dataclass(frozen=True)
 class ResumeDiscoveryArgs:
-    """What may change when a discovery is resumed."""
+    """What you can change when you resume a discovery."""
 
     resume: Path
     """Folder of the run."""
     steps: int
-    """Meta-steps of the whole run; raise it to go on for longer."""
+    """Total meta-steps of the run; raise this to keep going for longer."""
     checkpoint_every: int
-    """Meta-steps between two checkpoints."""
+    """Meta-steps between checkpoints."""
     checkpoint_minutes: float | None
-    """Minutes between two checkpoints, besides those by meta-steps; None for those alone."""
+    """Also save a checkpoint every so many minutes; None to go by meta-steps only."""
     keep_checkpoints: int
-    """Checkpoints kept."""
+    """How many checkpoints to keep."""
     threads: int | Literal["auto"]
-    """Threads that torch computes with; auto takes as many as pay."""
+    """How many threads torch uses; auto uses as many as make it faster."""
     log: str
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     progress: Literal["auto", "bar", "lines", "none"]
-    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+    """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def list_envs() -> None:
-    """List the tasks there are, and how to install those that are missing."""
+    """List the available tasks, and how to install those that are missing."""
     from discorl.envs.registry import KNOWN
     from discorl.envs.suites import SUITES
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def parse(cls: type[T], **kwargs: Any) -> T:
-    """``tyro.cli``, but an error of ours stays one: tyro would draw a box around it and exit."""
+    """``tyro.cli``, but our own errors pass through: tyro would draw a box around them and exit."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -33,7 +33,7 @@ def parse(cls: type[T], **kwargs: Any) -> T:
 
 
 def value_of(option: str, args: list[str]) -> str | None:
-    """The value that ``args`` give an option, which others take their defaults from."""
+    """The value that ``args`` give for an option that sets the defaults of others."""
     for arg, after in itertools.zip_longest(args, args[1:]):
         if arg == option:
             return after
@@ -43,22 +43,22 @@ def value_of(option: str, args: list[str]) -> str | None:
 
 
 def folder_to_resume(args: list[str]) -> Path | None:
-    """The folder that ``--resume`` names; None where nothing is to be resumed."""
+    """The folder that ``--resume`` names; None if there is nothing to resume."""
     if not any(a == "--resume" or a.startswith("--resume=") for a in args):
         return None
     given = value_of("--resume", args)
     if not given or given.startswith("-"):
-        raise DiscorlError("--resume needs the folder of a run, as in --resume runs/catch-1")
+        raise DiscorlError("--resume needs a run folder, as in --resume runs/catch-1")
     return Path(given)
 
 
 def parse_changes(cls: Any, command: str, folder: Path, config: Any, args: list[str]) -> Any:
-    """The settings that a run is resumed with: those of ``cls``, by default as in ``config``."""
+    """The settings to resume a run with: the fields of ``cls``, by default as in ``config``."""
     names = [f.name for f in dataclasses.fields(cls) if f.name != "resume"]
     parsed = parse(
         cls,
         prog=f"discorl {command} --resume RUN",
-        description="Continue a run from its last checkpoint. Other settings stay as they were.",
+        description="Resume a run from its last checkpoint. All other settings stay as they were.",
         default=cls(folder, **{name: getattr(config, name) for name in names}),
         args=args,
     )

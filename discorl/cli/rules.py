@@ -15,7 +15,7 @@ def rules_command(args: list[str]) -> int:
     tyro.extras.subcommand_cli_from_dict(
         {"list": _list, "show": _show, "fetch": _fetch, "verify": _verify, "export": _export},
         prog="discorl rules",
-        description="Update rules: what is here, what is in them, and where they come from.",
+        description="Update rules: which ones you have, what is in them, and where they come from.",
         args=args,
     )
     return 0
@@ -26,7 +26,7 @@ def _list() -> None:
     from discorl.rules.store import DISCO103, embedded_rules, find_disco103
 
     path = find_disco103()
-    where = str(path) if path else "not on this machine; 'discorl rules fetch' gets it"
+    where = str(path) if path else "not on this machine; get it with 'discorl rules fetch'"
     rows = [(DISCO103, f"the published rule ({where})")]
     rows += [(name, f"discovered by this project ({path})") for name, path in embedded_rules()]
     rows += [
@@ -38,10 +38,10 @@ def _list() -> None:
 
 
 def _show(rule: tyro.conf.Positional[str]) -> None:
-    """Show sizes, settings and provenance of a rule.
+    """Show a rule's sizes, settings and provenance.
 
     Args:
-        rule: Name of a rule, or path of a rule file.
+        rule: Name of a rule, or path to a rule file.
     """
     from discorl.rules.store import file_settings, load_rule, sha256
 
@@ -58,7 +58,7 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
 
 
 def _fetch() -> None:
-    """Download Disco103 into the user's cache and check it; does nothing if it is there already."""
+    """Download Disco103 to your cache and verify it; does nothing if you already have it."""
     from discorl.rules.store import fetch_disco103, find_disco103
 
     path = find_disco103()
@@ -66,10 +66,10 @@ def _fetch() -> None:
 
 
 def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:
-    """Check that a rule file is whole and sound; for disco103 also that it is the published one.
+    """Check that a rule file is complete and valid and, for disco103, is the published one.
 
     Args:
-        rule: Name of a rule, or path of a rule file.
+        rule: Name of a rule, or path to a rule file.
     """
     from discorl.rules.store import load_rule
 
@@ -78,16 +78,16 @@ def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:
 
 
 def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -> None:
-    """Write a rule as a file under the reference's array names.
+    """Write a rule to a file, under the reference's array names.
 
     Args:
-        rule: Name of a rule, or path of a rule file.
+        rule: Name of a rule, or path to a rule file.
         file: The .npz file to write.
     """
     from discorl.rules.store import load_rule, save_rule
 
     if file.suffix != ".npz":
-        raise DiscorlError(f"a rule file is called something.npz, not {file.name}")
+        raise DiscorlError(f"a rule file's name must end in .npz, not {file.name}")
     loaded = load_rule(rule)
     save_rule(file, loaded.rule, loaded.params, loaded.provenance)
     print(f"saved: {file}")

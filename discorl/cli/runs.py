@@ -20,12 +20,12 @@ def compare_runs(
     """Compare runs: scores and curves of each rule on each task, with intervals over seeds.
 
     Args:
-        runs: Run folders, or folders that hold them.
-        metric: What to compare; auto takes the success rate where a task has one.
-        html: The report to write, one page that opens without a network; None for no report.
-        json: Write all numbers to this file.
-        by_settings: Keep runs of a rule apart whose settings differ.
-        bootstrap: Bootstrap samples for each interval.
+        runs: Run folders, or folders of run folders.
+        metric: What to compare; auto uses the success rate if a task has one.
+        html: Where to write the report, one page that opens offline; None for no report.
+        json: Write all the numbers to this file.
+        by_settings: Keep runs of the same rule apart if their settings differ.
+        bootstrap: How many bootstrap samples to draw for each interval.
     """
     from discorl.comparison.compare import compare
     from discorl.comparison.report import html_report
@@ -58,15 +58,15 @@ def evaluate_run(
 
     Args:
         run: Folder of a run.
-        episodes: Episodes for each seed.
-        seeds: Seeds of the environment and of the agent's draws.
-        greedy: Always take the likeliest action, instead of drawing from the policy.
-        num_envs: Copies of the environment that are played at once.
-        max_steps: Steps after which an episode is cut.
-        device: cpu, cuda, mps, or auto for the fastest that is there.
+        episodes: How many episodes to play for each seed.
+        seeds: Seeds for the environment and for the agent's random choices.
+        greedy: Always take the likeliest action, instead of sampling from the policy.
+        num_envs: How many copies of the environment to play at once.
+        max_steps: Cut an episode off after this many steps.
+        device: cpu, cuda, mps, or auto for the fastest one available.
         json: Write every episode's return and length to this file.
-        video: Film one episode, with the first seed: a .gif, or an .mp4 with the extra 'video'.
-        fps: Frames a second of the video; the environment's own, or 10, if not given.
+        video: Film one episode, with the first seed, as a .gif, or with the extra 'video' an .mp4.
+        fps: Frames per second of the video; by default the environment's own rate, or 10.
     """
     from discorl.runs.device import choose_device
     from discorl.runs.files import write_json

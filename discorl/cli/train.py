@@ -39,10 +39,10 @@ def parse_train(args: list[str]) -> TrainConfig:
     config = parse(
         TrainConfig,
         prog=f"discorl train {task}",
-        description=f"Train an agent on {task}. The defaults below are those of this task.",
+        description=f"Train an agent on {task}. The defaults below are for this task.",
         default=default,
         args=[_long_name(arg, task) for arg in args],
-        config=(tyro.conf.AvoidSubcommands,),  # of the suites' options, the task's own are meant
+        config=(tyro.conf.AvoidSubcommands,),  # the suite's options are those of the task's own
     )
     if config.task != task:
         raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
@@ -51,23 +51,23 @@ def parse_train(args: list[str]) -> TrainConfig:
 
 @dataclass(frozen=True)
 class ResumeArgs:
-    """What may change when a run is resumed."""
+    """What you can change when you resume a run."""
 
     resume: Path
     """Folder of the run."""
     steps: int
-    """Training steps of the whole run; raise it to train for longer."""
+    """Total training steps of the run; raise this to train for longer."""
     checkpoint: CheckpointConfig
     threads: int | Literal["auto"]
-    """Threads that torch computes with; auto takes as many as pay."""
+    """How many threads torch uses; auto uses as many as make it faster."""
     log: str
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     progress: Literal["auto", "bar", "lines", "none"]
-    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+    """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
 
 def _long_name(arg: str, task: str) -> str:
-    """Settings of the environment go without their prefix too: --truncation, --sticky."""
+    """Environment settings also work without their prefix: --truncation, --sticky."""
     name, *value = arg.split("=", 1)
     if not name.startswith("--"):
         return arg
@@ -83,7 +83,7 @@ def _long_name(arg: str, task: str) -> str:
 
 
 def _is_of_suite(option: str, task: str) -> bool:
-    """Whether it is an option of the task's suite; raises if it is one of others only."""
+    """Whether it is an option of the task's suite; raises if only other suites have it."""
     from discorl.envs import suites
 
     having = [s for s in suites.SUITES if s.settings and option in s.settings.__dataclass_fields__]
@@ -93,6 +93,6 @@ def _is_of_suite(option: str, task: str) -> bool:
     titles = [s.title for s in having]
     who = " and ".join(filter(None, [", ".join(titles[:-1]), titles[-1]]))
     raise DiscorlError(
-        f"--{option.replace('_', '-')} is an option of {who}, but the task is '{task}': leave it "
-        f"away, or see 'discorl train {task} --help'"
+        f"--{option.replace('_', '-')} is an option of {who}, but the task is '{task}': remove "
+        f"it, or see 'discorl train {task} --help'"
     )

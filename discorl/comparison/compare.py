@@ -40,7 +40,7 @@ GRID_POINTS = 200
 CURVE_SAMPLES = 2000
 """Bootstrap samples for the bands of curves, where the eye is the judge."""
 MAX_RUN_POINTS = 400
-"""Points kept of the curve of a single run."""
+"""Points kept from the curve of a single run."""
 
 
 def compare(
@@ -53,7 +53,7 @@ def compare(
     if not paths:
         raise DiscorlError("name the runs to compare, as in 'discorl compare runs/*'")
     if samples < 100:
-        raise DiscorlError(f"bootstrap intervals need 100 samples or more, not {samples}")
+        raise DiscorlError(f"bootstrap intervals need at least 100 samples, not {samples}")
     rng = np.random.default_rng(0)
     runs, notes = [], []
     for folder in find_runs(paths):
@@ -80,7 +80,7 @@ def compare(
             if len(g.runs) < 2:
                 notes.append(
                     f"{task.task}, {g.label}: one seed; an interval needs two or more, and a "
-                    "difference may be chance"
+                    "difference may be down to chance"
                 )
     overall, scale = _overall(tasks, samples, rng, notes)
     improvements = _improvements(tasks, samples, rng)
@@ -99,7 +99,7 @@ def _compare_on_task(
     if start > budget:
         raise DiscorlError(
             f"the runs on {task} have no environment steps in common: {shortest.folder} ends at "
-            f"{budget:g}, another begins at {start:g}; leave one of them out"
+            f"{budget:g}, another starts at {start:g}; leave one of them out"
         )
     longest = max(run.rows[-1]["env_steps"] for run in runs)
     if longest > budget:
@@ -114,7 +114,7 @@ def _compare_on_task(
 def _curve(run: RunRecord, metric: str) -> Curve:
     points = [(row["env_steps"], row[metric]) for row in run.rows if metric in row]
     if not points:
-        why = "no episode had ended" if metric == "return" else "the task has none"
+        why = "no episode ended" if metric == "return" else "the task has none"
         raise DiscorlError(f"{run.folder} never logged a {metric} ({why}): leave it out")
     return Curve(*np.array(points, dtype=np.float64).T)
 
@@ -177,7 +177,7 @@ def _listed(values: Array | None) -> list[float] | None:
 def _overall(
     tasks: list[TaskComparison], samples: int, rng: Generator, notes: list[str]
 ) -> tuple[list[Overall], str]:
-    """Interquartile mean over runs x tasks: the tasks on which all groups with two or more are."""
+    """Interquartile mean over runs x tasks, of the tasks that all groups with two or more share."""
     if len(tasks) < 2:
         return [], ""
     count = Counter(g.label for task in tasks for g in task.groups)
@@ -188,7 +188,7 @@ def _overall(
         return [], ""
     if left_out := [task.task for task in tasks if task not in shared]:
         notes.append(
-            f"not in the score over all tasks, because not every rule has them: "
+            f"left out of the score over all tasks, because not every rule ran on them: "
             f"{', '.join(left_out)}"
         )
     scaled = [_scaled(task) for task in shared]
@@ -205,7 +205,7 @@ def _scores(group: GroupScore) -> Array:
 
 
 def _scaled(task: TaskComparison) -> tuple[dict[str, Array], str]:
-    """Scores that can be put beside those of another task."""
+    """Scores that can be compared with those of another task."""
     scores = {g.label: _scores(g) for g in task.groups}
     if task.metric == "success":
         return scores, "success rate"
@@ -218,7 +218,7 @@ def _scaled(task: TaskComparison) -> tuple[dict[str, Array], str]:
 
 
 def _improvements(tasks: list[TaskComparison], samples: int, rng: Generator) -> list[Improvement]:
-    """Every pair of groups over the tasks that both are on, the likely better one first."""
+    """Every pair of groups over the tasks they share, the likely better one first."""
     by_task = {task.task: {g.label: _scores(g) for g in task.groups} for task in tasks}
     labels = list(dict.fromkeys(label for t in by_task.values() for label in t))
     found = []

@@ -43,7 +43,7 @@ def area(curve: Curve, start: float, end: float) -> float:
 
 
 def final_score(curve: Curve, end: float) -> float:
-    """Mean of the points in the last tenth of the budget, or the value at its end if none is."""
+    """Mean of the points in the last tenth of the budget, or else the value at its end."""
     last = (curve.x > end * (1 - FINAL_SHARE)) & (curve.x <= end)
     if last.any():
         return float(curve.y[last].mean())

@@ -1,4 +1,4 @@
-"""Scores on a scale where a human tester has 1, where there are any."""
+"""Scores on a scale where a human tester scores 1, for tasks that have one."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from discorl.runs.metrics import Row, read_rows
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder tells it."""
+    """A run as its folder describes it."""
 
     folder: Path
     task: str
@@ -32,7 +32,7 @@ class RunRecord:
 
 
 def find_runs(paths: Sequence[Path | str]) -> list[Path]:
-    """Folders named, and the runs directly inside a named folder that is not one itself.
+    """The runs named, and those directly inside a named folder that is not a run itself.
 
     Raises if there is no run at all; of several folders, some may hold none.
     """
@@ -45,7 +45,7 @@ def find_runs(paths: Sequence[Path | str]) -> list[Path]:
             found.setdefault(folder.resolve(), folder)
     if not any((folder / "config.json").exists() for folder in found):
         named = ", ".join(map(str, paths))
-        raise DiscorlError(f"{named} is not a run: neither it nor a folder in it has a config.json")
+        raise DiscorlError(f"there is no run in {named}: no config.json there or one folder down")
     return list(found.values())
 
 
@@ -53,7 +53,7 @@ def read_run(folder: Path) -> RunRecord:
     """A run's configuration and metrics; raises ``NoRun`` where there is nothing to compare."""
     config = read_config_file(folder)
     if kind_of(config) == "discover":
-        raise NoRun(f"{folder} is the discovery of a rule")
+        raise NoRun(f"{folder} is a discovery run")
     for name, kind in (("task", str), ("rule", str), ("seed", int)):
         if not isinstance(config.get(name), kind):
             raise DiscorlError(
@@ -67,12 +67,12 @@ def read_run(folder: Path) -> RunRecord:
 def read_metrics(folder: Path) -> tuple[list[Row], tuple[str, ...]]:
     """The rows of metrics.jsonl, and what is odd about them.
 
-    Where a run was resumed from before its last row, the rows that were written again replace those
-    of the first time.
+    If a run was resumed from before its last row, the rows that were written again replace the
+    earlier ones.
     """
     path = folder / "metrics.jsonl"
     if not path.exists():
-        raise NoRun(f"{folder} has no metrics.jsonl: the run never began")
+        raise NoRun(f"{folder} has no metrics.jsonl: the run never started")
     rows: list[Row] = []
     for number, row in enumerate(read_rows(path), start=1):
         if reason := _oddity(row):

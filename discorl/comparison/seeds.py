@@ -29,7 +29,7 @@ def group_runs(runs: list[RunRecord], by_settings: bool = True) -> tuple[list[Se
     """Groups in the order of their first run, and notes on runs left out.
 
     Runs of a rule on a task whose settings differ are different things: they get groups of their
-    own, named by what differs. A seed that comes twice is the same run again, not another sample.
+    own, named by what differs. A seed that appears twice is the same run again, not another sample.
     """
     by_rule: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
@@ -54,7 +54,7 @@ def _one_for_each_seed(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str
         first = kept.setdefault(run.seed, run)
         if first is not run:
             notes.append(
-                f"seed {run.seed} comes twice; {run.folder} is left out in favour of {first.folder}"
+                f"seed {run.seed} appears twice; {run.folder} is left out, {first.folder} kept"
             )
     return sorted(kept.values(), key=lambda run: run.seed), notes
 
@@ -71,7 +71,7 @@ def _settings(run: RunRecord) -> dict[str, Any]:
     for name, value in _flatten(run.config):
         first = name.split(".")[0]
         if first == "resolved_rule":
-            # Two files may bear one name. Disco103 is the same wherever it lies.
+            # Two files may share a name. Disco103 is the same wherever it is.
             if name == "resolved_rule.path" and run.rule != "disco103":
                 settings["rule file"] = value
         elif first not in NOT_SETTINGS and first.split("_")[0] not in NOT_SETTINGS:

@@ -19,7 +19,7 @@ from discorl.runs.threads import check_threads
 from discorl.training.config import NetConfig
 
 WARM_START = 150
-"""Meta-steps of imitation before the meta-gradient, where a preset asks for some."""
+"""Meta-steps of imitation before the meta-gradient, if a preset asks for any."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class GroupConfig:
 
 @dataclass(frozen=True)
 class RuleConfig:
-    """The rule to discover, where it starts from random weights."""
+    """The rule to discover, if it starts from random weights."""
 
     prediction_size: int = 600
     """Size of the predictions y and z."""
     hidden: int = 256
-    """LSTM that runs backward over trajectories."""
+    """Width of the LSTM that runs backward over trajectories."""
     lifetime_hidden: int = 128
-    """LSTM that takes one step for each update of an agent."""
+    """Width of the LSTM that takes one step for each update of an agent."""
     embedding_width: int = 16
     """Hidden width of the small embeddings."""
     num_bins: int = 601
-    """Bins of the action values."""
+    """How many bins the action values have."""
     max_abs_value: float = 300.0
-    """The bins cover values from minus this to this, on the squashed scale."""
+    """The bins cover values from minus this to plus this, on the squashed scale."""
     discount: float = 0.997
     """Discount of the agents' returns."""
     lambda_: float = 0.95
@@ -70,7 +70,7 @@ class RuleConfig:
 
     open_gate: bool = False
     """Start with the lifetime LSTM letting everything through. The reference's random start lets
-    nothing of a trajectory through at birth, and discovery must first find a way around that."""
+    nothing of a trajectory through at first, and discovery must find a way around that."""
 
     def __post_init__(self) -> None:
         sizes = ("prediction_size", "hidden", "lifetime_hidden", "embedding_width")
@@ -86,57 +86,57 @@ class DiscoverConfig:
 
     tasks: tuple[str, ...] = ("catch:5x5*2",)
     """Groups of agents, each TASK, TASK*AGENTS or TASK*AGENTS/WIDTHxWIDTH (the agents' torso):
-    catch:5x5*4 grid:random-small*8/64x64. More agents on a task weigh it more."""
+    catch:5x5*4 grid:random-small*8/64x64. More agents on a task give it more weight."""
     held_out: tuple[str, ...] = ()
-    """Tasks that the rule never trains on; agents are trained on them to see how general it is."""
+    """Tasks that the rule never trains on; agents train on them to show how well it generalises."""
     init: str = "random"
-    """Where the rule starts: random, or the name or path of a rule (fine-tuning)."""
+    """Where the rule starts: random, or the name or path of a rule to fine-tune."""
     warm_start: int | None = 0
-    """First meta-steps in which the rule only learns to imitate a hand-written target (the target
-    network's policy moved by clipped advantages), from where the meta-gradient has more to say.
-    None: 150 from random weights, and none from a rule, which they would spoil."""
+    """How many meta-steps at the start the rule only learns to imitate a hand-written target (the
+    target network's policy moved by clipped advantages), which gives the meta-gradient more to work
+    with. None means 150 from random weights, and 0 from a rule, which they would spoil."""
     warm_start_rate: float = 3e-3
     """Step size of the rule while it imitates."""
     steps: int = 800
     """Meta-steps, warm start included."""
     seed: int = 0
-    """Two runs with the same seed on the same machine are equal to the last bit."""
+    """Two runs with the same seed on the same machine are identical, bit for bit."""
     device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest that is there."""
+    """cpu, cuda, mps, or auto for the fastest one available."""
     threads: int | Literal["auto"] = "auto"
-    """Threads that torch computes with. auto times real steps, at the start and again when they
-    become slow, and takes the fastest; small networks get one. OMP_NUM_THREADS is the most."""
+    """How many threads torch uses. auto times real steps, at the start and again when they slow
+    down, and picks the fastest; small networks get one. It never uses more than OMP_NUM_THREADS."""
     out: Path | None = None
-    """Folder of the run; by default a new one below runs/."""
+    """Folder for the run; by default a new one in runs/."""
 
     lifetimes: tuple[int, ...] = ()
-    """Budgets of agents in updates, drawn with weight 1 / budget; then the agent starts anew. None:
-    agents live for ever."""
+    """Lifetimes of agents in updates, drawn with weight 1 / lifetime; after that the agent starts
+    over. None means that agents live for ever."""
     learning_rate: float = 5e-4
-    """Step size of the agents."""
+    """Learning rate of the agents."""
     max_abs_update: float = 1.0
-    """Clip of the agents' updates, after Adam."""
+    """Clip the agents' updates to this size, after Adam."""
 
     eval_every: int = 100
-    """Meta-steps between two evaluations on the held-out tasks."""
+    """Meta-steps between evaluations on the held-out tasks."""
     eval_updates: int = 200
-    """Updates of the agents in an evaluation."""
+    """How many updates the agents make in an evaluation."""
     eval_agents: int = 4
-    """Agents of an evaluation, for each held-out task."""
+    """How many agents are evaluated on each held-out task."""
     snapshot_every: int = 100
-    """Meta-steps between two saved rules."""
+    """Meta-steps between saved copies of the rule."""
     checkpoint_every: int = 50
-    """Meta-steps between two checkpoints, from which --resume goes on exactly."""
+    """Meta-steps between checkpoints, from which --resume continues exactly."""
     checkpoint_minutes: float | None = 10.0
-    """Minutes between two checkpoints, besides those by meta-steps; None for those alone."""
+    """Also save a checkpoint every so many minutes; None to go by meta-steps only."""
     keep_checkpoints: int = 2
-    """Checkpoints kept."""
+    """How many checkpoints to keep."""
     log_every: int = 5
-    """Meta-steps between two lines of metrics.jsonl."""
+    """Meta-steps between lines of metrics.jsonl."""
     log: str = ""
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
-    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+    """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
     rule: RuleConfig = field(default_factory=RuleConfig)
     net: NetConfig = field(default_factory=NetConfig)
@@ -147,7 +147,7 @@ class DiscoverConfig:
 
     @property
     def num_imitations(self) -> int:
-        """Meta-steps of the warm start."""
+        """Meta-steps in the warm start."""
         if self.warm_start is not None:
             return self.warm_start
         return WARM_START if self.init == "random" else 0
@@ -157,7 +157,7 @@ class DiscoverConfig:
         is_conv = net.torso_kind not in ("auto", "mlp") or net.channels
         if net.core_lstm or is_conv or net.dense != NetConfig.dense:
             raise DiscorlError(
-                "net: agents of a population are MLPs without a memory; leave --net.core-lstm, "
+                "net: a population's agents are MLPs without memory; leave --net.core-lstm, "
                 "--net.torso-kind, --net.channels and --net.dense as they are"
             )
         if not self.tasks:
@@ -175,12 +175,12 @@ class DiscoverConfig:
             raise DiscorlError("checkpoint_minutes must be above 0, or None")
         if self.num_imitations < 0:
             raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
-        if abs(self.seed) >= 2**43:  # each group has a stream of it, see Discovering
+        if abs(self.seed) >= 2**43:  # each group gets its own stream from it, see Discovering
             raise DiscorlError(f"seed must be below 2^43, not {self.seed}")
 
     @property
     def checkpoint(self) -> CheckpointConfig:
-        """When there are checkpoints, and how many are kept."""
+        """When to save checkpoints, and how many to keep."""
         return CheckpointConfig(
             self.checkpoint_every, self.checkpoint_minutes, self.keep_checkpoints
         )

@@ -45,8 +45,9 @@ class DiscoverResult:
 def discover(config: DiscoverConfig, console: Console | None = None) -> DiscoverResult:
     """Discover a rule and leave a run folder: config.json, metrics.jsonl, curve.png, rule.npz.
 
-    Rules on the way are saved in snapshots/. Ctrl-C ends the run early; what it has found is kept,
-    and ``resume_discovery`` continues from it. Started by torchrun, the processes share the groups.
+    Rules along the way are saved in snapshots/. Ctrl-C ends the run early; what it has found is
+    kept, and ``resume_discovery`` continues from it. Started by torchrun, the processes share the
+    groups.
     """
     return _run(config, console, resume=False)
 
@@ -56,8 +57,8 @@ def resume_discovery(
 ) -> DiscoverResult:
     """Continue a run from its last checkpoint, as if it had never stopped.
 
-    ``changes`` may be ``steps``, ``log``, ``progress`` and when there are checkpoints; the folder
-    remembers them. The number of processes may be another.
+    ``changes`` may set ``steps``, ``log``, ``progress`` and when to save checkpoints; the folder
+    remembers them. The number of processes may differ.
     """
     config, _ = read_settings(folder, DiscoverConfig, "discover")
     return _run(dataclasses.replace(config, **changes), console, resume=True)
@@ -90,8 +91,8 @@ class Discovering:
         config, ranks = self.config, self.ranks
         if ranks.size > len(config.groups):
             raise DiscorlError(
-                f"{ranks.size} processes for {len(config.groups)} groups of agents: a process owns "
-                "whole groups; start fewer, or split --tasks into more groups"
+                f"{ranks.size} processes cannot share {len(config.groups)} groups of agents: each "
+                "needs a whole group; start fewer processes, or split --tasks into more groups"
             )
         self.rule, params = starting_rule(config)
         self.optimiser = config.meta_optimiser
@@ -134,13 +135,13 @@ class Discovering:
             self._save(folder / "snapshots" / f"rule-{step}.npz")
 
     def _check_alive(self, info: StepInfo, folder: Path) -> None:
-        """Stop when no agent has a usable gradient: the rule has driven all of them apart."""
+        """Stop when no agent has a usable gradient: the rule has made all of them diverge."""
         if info.num_skipped < info.num_agents:
             return
         path = folder / self.result
         self._save(path)
         raise DiscorlError(
-            f"every agent's meta-gradient was NaN or beyond --meta-optimiser.max-norm at meta-step "
+            f"every agent's meta-gradient was NaN or above --meta-optimiser.max-norm at meta-step "
             f"{self.state.step + 1}: lower --meta-optimiser.learning-rate or --learning-rate. The "
             f"last good rule is {path}"
         )
@@ -188,7 +189,7 @@ class Discovering:
         return f"Rule: {path}"
 
     def _save(self, path: Path) -> None:
-        """Write the rule, with where it comes from."""
+        """Write the rule and where it comes from."""
         if not self.ranks.is_first:
             return
         config, step = self.config, self.state.step

@@ -36,7 +36,7 @@ def notebook() -> DiscoverConfig:
 
 
 def suite() -> DiscoverConfig:
-    """Ours: a small rule on a suite of small tasks, for a laptop."""
+    """Our own: a small rule on a suite of small tasks, for a laptop."""
     return DiscoverConfig(
         tasks=("catch:sampled*8", "grid:sampled*6", "mdp:10x4*8", "chain*6"),
         held_out=("catch:10x6", "grid:random-small", "cartpole", "umbrella:10"),
@@ -70,7 +70,7 @@ def suite() -> DiscoverConfig:
 
 
 def paper() -> DiscoverConfig:
-    """The paper's settings at its scale: made for a cluster, on the tasks that there are here.
+    """The paper's settings at its scale: made for a cluster, on the tasks available here.
 
     Batches have 96 trajectories, 8 of them fresh; 48 fresh ones judge the updated agents. Budgets
     are in updates; the paper's are 20 to 200 million environment steps.

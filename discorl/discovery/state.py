@@ -1,4 +1,4 @@
-"""All that changes as a rule is discovered, and its way into a checkpoint and back.
+"""Everything that changes as a rule is discovered, and how it gets into a checkpoint and back.
 
 Groups are kept by number, so that any number of processes can resume a run.
 """
@@ -24,14 +24,14 @@ class DiscoverState:
 
     discovery: Discovery
     per_agent: bool
-    """Whether each group has an Adam of its own, as against one for all."""
+    """Whether each group has an Adam of its own, rather than one for all."""
     generators: list[torch.Generator]
-    """Of each group, so that a population does the same however it is spread over processes."""
+    """One per group, so that a population does the same however it is spread over processes."""
     stats: PopulationStats
     step: int = 0
     """Meta-steps done."""
     seconds: float = 0.0
-    """Time that they took."""
+    """Time they took."""
 
 
 def snapshot(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any] | None:
@@ -85,9 +85,9 @@ def restore_state(
 
 
 def _share(content: Any, owned: Sequence[int]) -> dict[str, Any]:
-    """What of a checkpoint a process needs."""
+    """The part of a checkpoint that a process needs."""
     try:
         groups = {str(i): content["groups"][str(i)] for i in owned}
     except (KeyError, TypeError) as e:
-        raise DiscorlError(f"the checkpoint is not one of this discovery ({e!r:.60})") from None
+        raise DiscorlError(f"the checkpoint is not from this discovery ({e!r:.60})") from None
     return {"seconds": 0.0} | content | {"groups": groups}  # early versions kept no seconds

@@ -37,9 +37,9 @@ class ActorCriticSettings:
     entropy_cost: float = 0.2
     """Weight of the entropy bonus."""
     num_bins: int | None = 601
-    """Bins of a categorical value; None for a scalar one."""
+    """How many bins a categorical value has; None for a scalar one."""
     max_abs_value: float = 300.0
-    """The bins cover values from minus this to this, on the squashed scale."""
+    """The bins cover values from minus this to plus this, on the squashed scale."""
     normalize_advantage: bool = False
     """Scale advantages by their running mean and deviation."""
     normalize_td: bool = False
@@ -48,7 +48,7 @@ class ActorCriticSettings:
     def __post_init__(self) -> None:
         if self.normalize_td and self.num_bins:
             raise DiscorlError(
-                "normalize_td goes with a scalar value: set num_bins to None or leave it off"
+                "normalize_td needs a scalar value: set num_bins to None or normalize_td to False"
             )
 
 

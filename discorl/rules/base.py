@@ -32,14 +32,14 @@ class UpdateRule(Protocol):
 
     @property
     def returns(self) -> ReturnSettings:
-        """How it discounts."""
+        """How it discounts returns."""
         ...
 
     @property
     def mask_episode_starts(self) -> bool:
-        """Whether agents leave the first step of each episode out of the loss, as the reference's.
+        """Whether agents leave each episode's first step out of the loss, as in the reference.
 
-        Where episodes are a step or two long, the first action would never be learnt from.
+        If episodes are only a step or two long, the first action would never be learnt.
         """
         ...
 
@@ -83,9 +83,9 @@ class UpdateRule(Protocol):
         ...
 
     def state_value(self, output: AgentOutput) -> Tensor | None:
-        """V of each state, as a constant [...]; None if the rule's agents know of no values."""
+        """V of each state, as a constant [...]; None if the rule's agents have no values."""
         ...
 
     def diagnostics(self, predictions: Any, targets: Any, rollout: Rollout) -> dict[str, Tensor]:
-        """Means worth logging that the update itself has no need of."""
+        """Means worth logging that the update itself does not need."""
         ...

@@ -34,7 +34,7 @@ from discorl.types import (
 
 @dataclass(frozen=True)
 class DiscoSettings:
-    """The discovered rule. Its network is fixed; these weigh what it says."""
+    """The discovered rule. Its network is fixed; these weight what it says."""
 
     pi_cost: float = 1.0
     """Weight of the policy target."""
@@ -47,7 +47,7 @@ class DiscoSettings:
     q_cost: float = 0.2
     """Weight of the action-value loss."""
     target_rate: float = 0.1
-    """Share of the agent's parameters that enters the target network at each update."""
+    """Share of the agent's parameters mixed into the target network at each update."""
 
     def __post_init__(self) -> None:
         check_shares("disco: ", self, "target_rate")
@@ -151,7 +151,7 @@ class DiscoRule:
         pi_loss = kl_loss(targets.pi, p.logits[:-1])
         y_loss = kl_loss(targets.y, p.y)
         z_loss = kl_loss(targets.z, p.z_a)
-        # The policy one step ahead; there is none after the end of an episode.
+        # The policy one step ahead; there is none after an episode ends.
         aux_pi_loss = kl_loss(p.logits[1:].detach(), p.aux_pi_a)
         aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
         q_loss = self.value_head.loss(p.q_a, targets.values.q_target)

@@ -1,4 +1,4 @@
-"""Downloads of one file: verified, resumed from nothing, atomic."""
+"""Downloading one file: verified, atomic, and from the start again if it breaks off."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def download(url: str, path: Path, sha256: str, show_progress: bool = True) -> N
                     digest.update(chunk)
                     file.write(chunk)
                 if digest.hexdigest() != sha256:
-                    raise DiscorlError(f"what {url} sent has the wrong sha256 {digest.hexdigest()}")
+                    raise DiscorlError(f"wrong sha256 from {url}: {digest.hexdigest()}")
             return
         except _TransientError as e:
             if attempt == ATTEMPTS:
@@ -59,7 +59,7 @@ def _chunks(url: str, label: str, show_progress: bool) -> Iterator[bytes]:
                 while chunk := stream.read(1 << 16):
                     received += len(chunk)
                     if received > MAX_BYTES:
-                        raise DiscorlError(f"{url} sends more than {MAX_BYTES} bytes")
+                        raise DiscorlError(f"{url} sent more than {MAX_BYTES} bytes")
                     yield chunk
             if received < total:
                 raise _TransientError(

@@ -1,7 +1,7 @@
 """Rule files: npz archives of float32 arrays under the reference's names.
 
 The public Disco103 file has this form, and the reference can load what we write. What the arrays
-do not tell (value bins, loss weights, provenance) is a JSON text in the archive's comment, which
+do not say (value bins, loss weights, provenance) is a JSON text in the archive's comment, which
 other readers ignore. Nothing is ever unpickled.
 """
 
@@ -26,7 +26,7 @@ from discorl.types import Params
 MAX_FILE_BYTES = 256 * 2**20
 MAX_ARRAYS = 1000
 
-# Ours -> the reference's, for layers by their number i, which conv1_d leaves out if it is 0.
+# Ours -> the reference's, for layers by their number i, which conv1_d omits if it is 0.
 _NAMES = {
     "trajectory.y": "lstm/mlp/~/linear_{i}",
     "trajectory.z": "lstm/mlp_1/~/linear_{i}",
@@ -47,7 +47,7 @@ _NAMES = {
 
 
 def reference_name(name: str) -> str:
-    """The reference's name of one of our rule parameters."""
+    """The reference's name for one of our rule parameters."""
     module, leaf = name.rsplit(".", 1)
     module, _, layer = module.partition(".layers.")
     theirs = _NAMES[module].format(i=layer, _i="" if layer == "0" else f"_{layer}")
@@ -78,7 +78,7 @@ def arrays_to_params(arrays: dict[str, np.ndarray]) -> tuple[MetaNetSizes, Param
     if missing := expected.keys() - arrays.keys():
         raise DiscorlError(f"arrays missing from the rule file: {_listed(missing)}")
     if extra := arrays.keys() - expected.keys():
-        raise DiscorlError(f"arrays that no rule has: {_listed(extra)}")
+        raise DiscorlError(f"unknown arrays in the rule file: {_listed(extra)}")
 
     params = {}
     for their_name, (name, parameter) in expected.items():
@@ -128,19 +128,19 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            raise DiscorlError(f"{path} is a folder; give the .npz file in it")
+            raise DiscorlError(f"{path} is a folder; name the .npz file in it")
         if size > MAX_FILE_BYTES:
-            raise DiscorlError(f"{path} is {size} bytes, more than any rule ({MAX_FILE_BYTES})")
+            raise DiscorlError(f"{path} is {size} bytes; a rule has at most {MAX_FILE_BYTES}")
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
             if len(infos) > MAX_ARRAYS:
-                raise DiscorlError(f"{path} has {len(infos)} entries, more than any rule")
+                raise DiscorlError(f"{path} has {len(infos)} entries, too many for a rule")
             arrays: dict[str, np.ndarray] = {}
             budget = MAX_FILE_BYTES
             for info in infos:
                 name = info.filename.removesuffix(".npy")
                 if name in arrays:
-                    raise DiscorlError(f"{path}: array {name} is there twice")
+                    raise DiscorlError(f"{path}: array {name} appears twice")
                 try:
                     arrays[name] = _read_array(archive, info, budget)
                 except Exception as e:

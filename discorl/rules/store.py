@@ -62,13 +62,13 @@ def load_rule(name: str | Path) -> LoadedRule:
 
 
 def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
-    """Write a rule file that this package, and the reference if the sizes are its own, can load."""
+    """Write a rule file that this package, and the reference if the sizes match, can load."""
     comment = {"discorl_rule": FORMAT_VERSION, **file_settings(rule), "provenance": provenance}
     write_archive(path, params, comment)
 
 
 def file_settings(rule: DiscoRule) -> dict[str, Any]:
-    """The settings of a rule as its file has them: what the costs weigh is their name there."""
+    """The settings of a rule as its file has them: costs lose their suffix and become weights."""
     costs = dataclasses.asdict(rule.settings)
     target_rate = costs.pop("target_rate")
     return {
@@ -93,12 +93,12 @@ def cache_path() -> Path:
 
 
 def find_disco103() -> Path | None:
-    """Disco103 on this machine: ``DISCORL_DISCO103``, then the user's cache; None if in neither."""
+    """Disco103 on this machine: ``DISCORL_DISCO103``, then the user's cache; None if absent."""
     given = os.environ.get(DISCO103_ENV)
     path = Path(given) if given else cache_path()
     if not path.is_file():
         if given:
-            raise DiscorlError(f"{DISCO103_ENV} names {given}, which is not a file")
+            raise DiscorlError(f"{DISCO103_ENV} is set to {given}, which is not a file")
         return None
     check_disco103(path)
     return path
@@ -119,8 +119,8 @@ def fetch_disco103(url: str = DISCO103_URL, show_progress: bool = True) -> Path:
         download(url, cache_path(), DISCO103_SHA256, show_progress)
     except DiscorlError as e:
         raise DiscorlError(
-            f"Disco103 is not on this machine and could not be downloaded: {e}. Put the file "
-            f"disco_103.npz of google-deepmind/disco_rl anywhere and set {DISCO103_ENV} to its "
+            f"Disco103 is not on this machine and could not be downloaded: {e}. Put "
+            f"disco_103.npz from google-deepmind/disco_rl anywhere and set {DISCO103_ENV} to its "
             f"path, or copy it to {cache_path()}"
         ) from None
     return cache_path()
@@ -141,7 +141,7 @@ def _read(name: str, path: Path) -> LoadedRule:
     try:
         rule = DiscoRule(sizes=sizes, **_settings(comment))
     except (TypeError, ValueError) as e:
-        raise DiscorlError(f"{path}: its settings are broken: {e}") from None
+        raise DiscorlError(f"{path}: its settings are invalid: {e}") from None
     return LoadedRule(name, rule, params, path, comment.get("provenance", {}))
 
 

@@ -18,10 +18,10 @@ from discorl.types import ActionValues, Layers, Rollout, RuleState, StateValues
 
 @dataclass(frozen=True)
 class ValueHead:
-    """How a head's output stands for a value."""
+    """How a head's output represents a value."""
 
     num_bins: int | None = 601
-    """Bins of a categorical value; None for a plain scalar."""
+    """How many bins a categorical value has; None for a plain scalar."""
     max_abs: float = 300.0
     """The bins cover [-max_abs, max_abs], after squashing."""
     squashed: bool = True
@@ -30,18 +30,18 @@ class ValueHead:
     def __post_init__(self) -> None:
         if self.num_bins is not None and self.num_bins < 2:
             raise DiscorlError(
-                f"a categorical value needs 2 bins or more, not {self.num_bins}: raise num_bins, "
+                f"a categorical value needs at least 2 bins, not {self.num_bins}: raise num_bins, "
                 "or set it to None for a scalar value"
             )
         if not 0 < self.max_abs < math.inf:
             raise DiscorlError(
-                f"the bins of a value must reach to a number above 0, not {self.max_abs}: set "
-                "max_abs_value to the largest value to expect, such as 300"
+                f"the bins of a value must extend to a number above 0, not {self.max_abs}: set "
+                "max_abs_value to the largest value you expect, such as 300"
             )
 
     @property
     def size(self) -> int:
-        """Outputs that the head needs."""
+        """How many outputs the head needs."""
         return self.num_bins or 1
 
     def value(self, output: Tensor) -> Tensor:

@@ -47,10 +47,10 @@ T = TypeVar("T")
 
 
 def restore(template: T, loaded: Any, where: str = "") -> T:
-    """What ``load`` returned in the classes of ``template``, its tensors on the template's devices.
+    """What ``load`` returned, in the classes and on the devices of ``template``.
 
-    The template says which entries there are and of what shapes; its values are not used. An error
-    names the entry that does not fit.
+    The template gives the entries and their shapes; its values are not used. An error names the
+    entry that does not fit.
     """
     x: Any = template
     loaded = _in_todays_names(x, loaded)
@@ -76,12 +76,12 @@ def _restore_parts(parts: dict[str, Any], loaded: Any, where: str) -> dict[str, 
     if missing := sorted(parts.keys() - loaded.keys()):
         raise _misfit(where, f"lacks {', '.join(missing)}")
     if extra := sorted(loaded.keys() - parts.keys()):
-        raise _misfit(where, f"has {', '.join(extra)}, which nothing here takes")
+        raise _misfit(where, f"has {', '.join(extra)}, which does not belong there")
     return {name: restore(t, loaded[name], below(where, name)) for name, t in parts.items()}
 
 
 def _in_todays_names(template: Any, loaded: Any) -> Any:
-    """Fields by the names that they have now; those of a named tuple may come without names."""
+    """Fields under their current names; those of a named tuple may come without names."""
     names = getattr(template, "_fields", ())
     if names and isinstance(loaded, tuple) and len(loaded) == len(names):
         return dict(zip(names, loaded, strict=True))
@@ -105,7 +105,7 @@ def _misfit(where: str, what: str) -> DiscorlError:
 
 
 def _kind(x: Any) -> str:
-    """What an entry is, in a few words that are equal for entries that fit each other."""
+    """What an entry is, in a few words that are the same for entries that fit each other."""
     if isinstance(x, Tensor):
         return f"{x.dtype} {list(x.shape)}"
     if isinstance(x, list | tuple):
@@ -119,15 +119,15 @@ def _kind(x: Any) -> str:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Checkpoints: all that a run needs to go on to the last bit with --resume."""
+    """Checkpoints: everything --resume needs to continue a run bit for bit."""
 
     every_steps: int | None = None
-    """Training steps between two checkpoints; None to go by the minutes alone."""
+    """Training steps between checkpoints; None to go by time only."""
     every_minutes: float | None = 10.0
-    """Minutes between two checkpoints. With None here and above there are none at all; otherwise
-    there is also one at the end, and at Ctrl-C."""
+    """Minutes between checkpoints. If this and --checkpoint.every-steps are both None, none are
+    saved; otherwise one is also saved at the end and on Ctrl-C."""
     keep: int = 2
-    """Checkpoints kept; older ones are removed."""
+    """How many checkpoints to keep; older ones are deleted."""
 
     def __post_init__(self) -> None:
         for name in ("every_steps", "every_minutes"):
@@ -139,7 +139,7 @@ class CheckpointConfig:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether there are to be any."""
+        """Whether any should be saved."""
         return self.every_steps is not None or self.every_minutes is not None
 
     def are_due(self, step: int, seconds: float) -> bool:
@@ -171,7 +171,7 @@ class CheckpointFolder:
         return self.folder / f"checkpoint-{step}.dc"
 
     def steps(self) -> list[int]:
-        """The steps there are files for, oldest first."""
+        """The steps that have a file, oldest first."""
         if not self.folder.is_dir():
             return []
         matches = (re.fullmatch(r"checkpoint-(\d+)\.dc", p.name) for p in self.folder.iterdir())
@@ -183,9 +183,9 @@ class CheckpointFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise DiscorlError(f"cannot make the folder {self.folder}: {e.strerror}") from None
+            raise DiscorlError(f"cannot create the folder {self.folder}: {e.strerror}") from None
         save(path, content)
-        # Files of later steps belong to a course that was given up; they would pass for the newest.
+        # Files of later steps belong to an abandoned attempt; they would be taken for the newest.
         for other in self.steps():
             if other > step:
                 self.path(other).unlink(missing_ok=True)
@@ -196,7 +196,7 @@ class CheckpointFolder:
     def latest(self) -> Loaded | None:
         """The newest checkpoint that is whole, or None if there are no checkpoints at all.
 
-        Damaged ones are passed over with a warning. If all are damaged, that is an error.
+        Damaged ones are skipped with a warning. It is an error if all of them are damaged.
         """
         steps = self.steps()
         for step in reversed(steps):
@@ -204,7 +204,7 @@ class CheckpointFolder:
             try:
                 return Loaded(step, path, load(path))
             except DamagedFile as e:
-                warnings.warn(f"{e}; taking the checkpoint before it", stacklevel=2)
+                warnings.warn(f"{e}; using the checkpoint before it", stacklevel=2)
         if steps:
             raise DiscorlError(f"all checkpoints in {self.folder} are damaged: start the run over")
         return None

@@ -14,7 +14,7 @@ from discorl.errors import DiscorlError
 T = TypeVar("T")
 
 VERSION = 1
-"""Of the file's format; files from before it was counted have none."""
+"""Version of the file's format; the oldest files have none."""
 COMMANDS = {
     "train": "resume it with 'discorl train --resume {0}'",
     "discover": "resume it with 'discorl discover --resume {0}', or train an agent with its rule: "
@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 class NoRun(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
-    """The folder holds no run, or one that never began."""
+    """The folder holds no run, or one that never started."""
 
 
 def read_config_file(folder: Path) -> dict[str, Any]:
@@ -40,27 +40,27 @@ def read_config_file(folder: Path) -> dict[str, Any]:
         raise DiscorlError(f"cannot read {path}: it is not JSON ({e!s:.80})") from None
     if not isinstance(content, dict):
         raise DiscorlError(
-            f"{path} is not the configuration of a run: it holds {content!r:.40}, not settings by "
-            "name; put its own back, or start a new run"
+            f"{path} is not the configuration of a run: it holds {content!r:.40}, not named "
+            "settings; restore the original, or start a new run"
         )
     if (version := content.get("version", VERSION)) != VERSION:
         raise DiscorlError(
-            f"{path} has format version {version!r:.20}, but this discorl reads version {VERSION}: "
-            "use the discorl that wrote it"
+            f"{path} has format version {version!r:.20}, but this discorl reads {VERSION}: "
+            "use the version of discorl that wrote it"
         )
     return content
 
 
 def kind_of(content: dict[str, Any]) -> str | None:
-    """The kind of run that a config.json is of; None if it does not say."""
+    """The kind of run that a config.json describes; None if it does not say."""
     return content.get("kind") or ("train" if "task" in content else None)
 
 
 def check_kind(folder: Path, content: dict[str, Any], kind: str) -> None:
-    """Raise if the run is of another kind, and name the command that it is for."""
+    """Raise if the run is of another kind, naming the command for it."""
     found = kind_of(content)
     if found not in (None, kind):
-        todo = COMMANDS.get(str(found), "use the discorl that wrote it").format(folder)
+        todo = COMMANDS.get(str(found), "use the version of discorl that wrote it").format(folder)
         raise DiscorlError(f"{folder} is a run of 'discorl {found!s:.20}': {todo}")
 
 
@@ -84,14 +84,14 @@ def not_a_configuration(folder: Path, error: Exception) -> DiscorlError:
 
 
 def from_json(cls: type[T], content: dict[str, Any]) -> T:
-    """A dataclass from JSON; unknown entries are notes, missing ones have their default."""
+    """A dataclass from JSON; unknown entries are ignored, missing ones get their default."""
     hints = typing.get_type_hints(cls)
     names = {f.name for f in dataclasses.fields(cls)} & content.keys()  # pyright: ignore
     return cls(**{name: _convert(hints[name], content[name]) for name in names})
 
 
 def _convert(hint: Any, value: Any) -> Any:
-    """What JSON has no words for: nested settings, tuples and paths."""
+    """What JSON cannot express: nested settings, tuples and paths."""
     if value is None:
         return None
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
@@ -106,5 +106,5 @@ def _convert(hint: Any, value: Any) -> Any:
 
 
 def _misfit(cls: Any, value: dict[str, Any]) -> int:
-    """How many names only one of them has: of several kinds of settings, the closest was meant."""
+    """How many names only one of them has: of several kinds of settings, the closest is meant."""
     return len({f.name for f in dataclasses.fields(cls)} ^ value.keys())

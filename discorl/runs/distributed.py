@@ -1,7 +1,7 @@
-"""Several processes for one run, as torchrun starts them; every function works with one, too.
+"""Several processes for one run, as torchrun starts them; every function also works with just one.
 
-Each process has its share of the environments and of the batch. They meet in means only. What they
-send each other otherwise are trees in the form of checkpoints, so nothing is unpickled.
+Each process has its share of the environments and of the batch. They exchange only means.
+Anything else they send each other is a tree in checkpoint form, so nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ranks:
     size: int
     device: torch.device
     restarts: int = 0
-    """How often torchrun has started the processes anew."""
+    """How many times torchrun has restarted the processes."""
 
     @property
     def is_first(self) -> bool:
@@ -54,7 +54,7 @@ class Ranks:
         return -(-count // self.size)
 
     def deal(self, count: int) -> list[list[int]]:
-        """The numbers below ``count`` that fall to each process, where they are dealt in turn."""
+        """The numbers below ``count`` that go to each process when they are dealt out in turn."""
         return [list(range(rank, count, self.size)) for rank in range(self.size)]
 
     def seed(self, seed: int) -> int:
@@ -87,18 +87,18 @@ def start(device: str = "auto", timeout: timedelta = TIMEOUT) -> Ranks:
 
 
 def was_begun(out: Path | None, ranks: Ranks) -> bool:
-    """Whether the processes that torchrun restarts had begun the run in ``out``."""
+    """Whether the processes that torchrun restarted had begun the run in ``out``."""
     if out is None:
         raise DiscorlError(
-            "torchrun has restarted this run, which can only go on if it knows its folder: give "
-            "--out when you use --max-restarts"
+            "torchrun has restarted this run, which can only continue if it knows its folder: "
+            "set --out when you use --max-restarts"
         )
     return broadcast((out / "config.json").exists() if ranks.is_first else None)
 
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Ranks]:
-    """Be one of the processes of a run for a while."""
+    """Be one of the processes of a run while this is open."""
     ranks = start(device)
     try:
         yield ranks
@@ -171,7 +171,7 @@ def merge(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def scatter(contents: Sequence[Any] | None) -> Any:
-    """The other way round: the first process has a tree for each; everyone gets its own."""
+    """The other way round: the first process has a tree for each; every process gets its own."""
     if not dist.is_initialized():
         assert contents is not None
         return contents[0]
@@ -184,7 +184,7 @@ def scatter(contents: Sequence[Any] | None) -> Any:
 
 
 class _Mean(torch.autograd.Function):
-    """A mean over processes. Its adjoint is a mean, too."""
+    """A mean over processes. Its adjoint is also a mean."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -233,5 +233,5 @@ def _together() -> Iterator[None]:
         reason = str(e).splitlines()[0][:120]
         raise DiscorlError(
             f"lost contact with another process of this run ({reason}); "
-            "it goes on from its last checkpoint with --resume"
+            "continue from the last checkpoint with --resume"
         ) from None

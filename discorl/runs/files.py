@@ -50,9 +50,9 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
 
 @contextmanager
 def started_folder(out: Path | None, default_name: str, stack: ExitStack) -> Iterator[Path]:
-    """A new run's folder, which ``stack`` holds from now on, while the run starts in it.
+    """The folder of a new run, locked by ``stack``; open while the run starts in it.
 
-    If that fails, nothing of it is left behind.
+    If it fails to start, nothing is left behind.
     """
     base = out or Path("runs")
     missing = [p for p in (base, *base.parents) if not p.exists()]
@@ -66,7 +66,7 @@ def started_folder(out: Path | None, default_name: str, stack: ExitStack) -> Ite
         for path in set(folder.iterdir()) - before:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         for path in missing if out else [folder, *missing]:
-            with suppress(OSError):  # another run has begun in it meanwhile
+            with suppress(OSError):  # another run has started in it in the meantime
                 path.rmdir()
         raise
 
@@ -78,9 +78,9 @@ def _check_free(folder: Path) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keep a run's folder to this process; a second one that trains into it is refused.
+    """Lock a run's folder; a second process that tries to train into it is refused.
 
-    The system lets go of it when the process ends, however it ends.
+    The system releases the lock when the process ends, however it ends.
     """
     if fcntl is None:
         yield
@@ -94,7 +94,7 @@ def held(folder: Path) -> Iterator[None]:
                 f"another process is training into {folder}: wait until it ends, or stop it"
             ) from None
         except OSError:
-            pass  # some network file systems know no locks
+            pass  # some network file systems have no locks
         yield
     finally:
         os.close(handle)
@@ -111,7 +111,7 @@ def write_text(path: Path, text: str) -> None:
         write_atomically(path, text.encode())
     except OSError as e:
         raise DiscorlError(
-            f"cannot write {path}: {e.strerror}; make room, or write elsewhere"
+            f"cannot write {path}: {e.strerror}; free some space, or write elsewhere"
         ) from None
 
 
@@ -130,7 +130,7 @@ def load_params(path: Path) -> Params:
             return {name: torch.from_numpy(archive[name]) for name in archive.files}
     except FileNotFoundError:
         raise DiscorlError(f"no agent at {path}: is this the folder of a finished run?") from None
-    except Exception:  # NumPy's own words suggest to unpickle it
+    except Exception:  # NumPy's own message suggests unpickling it
         raise DiscorlError(
             f"{path} is not an agent file, or is damaged: resume the run that wrote it, or restore "
             "a copy"

@@ -14,7 +14,7 @@ from discorl.errors import DiscorlError
 Row = dict[str, Any]
 
 TIMING_FIELDS = ("seconds", "steps_per_second", "env_steps_per_second")
-"""What differs between two runs that are equal otherwise."""
+"""What differs between two otherwise equal runs."""
 
 
 class Log(Protocol):
@@ -47,11 +47,11 @@ class MetricsFile:
                 raise OSError(0, "the disk is full")
         except OSError as e:
             raise DiscorlError(
-                f"cannot write {self._path}: {e.strerror}; make room, then continue with --resume"
+                f"cannot write {self._path}: {e.strerror}; free some space, then use --resume"
             ) from None
 
     def sync(self) -> None:
-        """Make sure that the rows outlast a power cut."""
+        """Make sure that the rows survive a power cut."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -103,9 +103,9 @@ class TensorBoardLog:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as e:
             raise DiscorlError(
-                f"--log tensorboard needs the package: pip install 'discorl[tensorboard]' ({e})"
+                f"--log tensorboard needs a package: pip install 'discorl[tensorboard]' ({e})"
             ) from None
-        purge = first_step + 1 if first_step else None  # of what a killed run logged after it
+        purge = first_step + 1 if first_step else None  # drop what a killed run logged after it
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
 
     def write(self, row: Row) -> None:
@@ -125,7 +125,7 @@ class WandbLog:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError as e:
             raise DiscorlError(
-                f"--log wandb needs the package: pip install 'discorl[wandb]' ({e})"
+                f"--log wandb needs a package: pip install 'discorl[wandb]' ({e})"
             ) from None
         id_file = folder / "wandb-id"
         # One run there for one folder here, even if it was killed before its first checkpoint.
@@ -141,7 +141,7 @@ class WandbLog:
             )
         except Exception as e:  # its own, of many kinds: no login, no network
             raise DiscorlError(
-                f"Weights & Biases does not start ({e}); log in with 'wandb login', or set "
+                f"Weights & Biases did not start ({e}); log in with 'wandb login', or set "
                 "WANDB_MODE=offline"
             ) from None
         write_atomically(id_file, self._run.id.encode())
@@ -157,11 +157,11 @@ LOGS = ("tensorboard", "wandb")
 
 
 def log_names(text: str) -> list[str]:
-    """The logs that ``--log`` asks for, with commas between them."""
+    """The logs that ``--log`` asks for, separated by commas."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in LOGS:
-            raise DiscorlError(f"log: there is no '{name}'; use {' or '.join(LOGS)}")
+            raise DiscorlError(f"log: there is no log called '{name}'; use {' or '.join(LOGS)}")
     return names
 
 

@@ -34,7 +34,7 @@ class Outputs:
         self._checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
         with ExitStack() as opened:
             if program.ranks.is_first:
-                # First what may fail: a run that cannot start changes nothing.
+                # What may fail comes first: a run that cannot start changes nothing.
                 for name in log_names(config.log):
                     self._logs.append(open_log(name, folder, settings, state.step))
                     opened.callback(self._logs[-1].close)
@@ -59,7 +59,7 @@ class Outputs:
         self._opened.close()
 
     def row_is_due(self) -> bool:
-        """Whether the step is one that is logged."""
+        """Whether the step is due to be logged."""
         return is_due(self._program.state.step, self._program.row_every)
 
     def lacks_last_row(self) -> bool:
@@ -69,7 +69,7 @@ class Outputs:
         return self._metrics is not None and step == self._program.config.steps and not is_logged
 
     def log(self) -> None:
-        """A row of metrics, to everywhere."""
+        """Send a row of metrics everywhere."""
         values = self._program.row()
         state, now = self._program.state, self.tick()
         last_step, last_time = self._last_row
@@ -94,7 +94,7 @@ class Outputs:
         return now
 
     def checkpoint_is_due(self) -> bool:
-        """By steps or by the clock, each process's own: one that says so is enough."""
+        """By steps, or by each process's own clock: one process that says so is enough."""
         passed = time.monotonic() - self._saved_at
         return self._program.config.checkpoint.are_due(self._program.state.step, passed)
 

@@ -15,7 +15,7 @@ from discorl.runs.threads import Threads
 
 
 class Diverged(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
-    """Learning went wrong. The program's state is back to before it did, and is worth keeping."""
+    """Learning went wrong. The program's state is what it was before that, and worth keeping."""
 
 
 class RunConfig(Protocol):
@@ -36,29 +36,29 @@ class RunConfig(Protocol):
 
 
 class RunState(Protocol):
-    """What changes in a run; the program knows more of it."""
+    """What changes in a run, as far as the shell needs to know."""
 
     step: int
     """Steps done: the program counts them."""
     seconds: float
-    """Time that they took: the shell keeps it."""
+    """Time they took: the shell keeps track of it."""
 
 
 class Program(Protocol):
-    """A job in steps, of which every process has one. Its methods are called in all of them."""
+    """A job in steps. Every process has one, and its methods are called in all of them."""
 
     kind: str
     """The command that starts it."""
     unit: str
     """What it calls a step."""
     result: str
-    """The file that it is all for."""
+    """The file that the run is for."""
     name: str
-    """Of the run's folder, where the user gave none."""
+    """Name of the run's folder, if the user gave none."""
     success_name: str
     """What the metric ``success`` is called on the terminal."""
     row_every: Sequence[int]
-    """Steps between two rows of metrics; several intervals may go on side by side."""
+    """Steps between two rows of metrics; several intervals may run side by side."""
     ranks: Ranks
 
     @property
@@ -71,14 +71,14 @@ class Program(Protocol):
         ...
 
     def begin(self, before: dict[str, Any] | None) -> str:
-        """Build all that the steps need and the first state; say what is about to run.
+        """Build everything the steps need, and the first state; say what is about to run.
 
         ``before`` is the config.json of a run to resume: raise if it is not this one.
         """
         ...
 
     def step(self, folder: Path) -> None:
-        """Go one step further. Files on the way go into ``folder``."""
+        """Take one step. Files written along the way go into ``folder``."""
         ...
 
     def row(self) -> Row:

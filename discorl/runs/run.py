@@ -1,4 +1,4 @@
-"""Running a program: its folder, its processes, its checkpoints, and its end, whatever that is."""
+"""Running a program: its folder, its processes, its checkpoints, and its end, however it comes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from discorl.runs.threads import ThreadTuner
 def run(program: Program, console: Console | None = None, resume: bool = False) -> RunResult:
     """Run a program to its last step, in a new folder or, to resume a run, in ``config.out``.
 
-    Ctrl-C ends it early, and so does an environment that fails; what there is then is kept.
+    Ctrl-C ends it early, and so does an environment that fails; the results so far are kept.
     Processes that torchrun has restarted resume the run that they had begun.
     """
     config, ranks = program.config, program.ranks
@@ -47,7 +47,7 @@ def run(program: Program, console: Console | None = None, resume: bool = False) 
 def _begin(program: Program, out: Path | None, console: Console, stack: ExitStack) -> Outputs:
     """Begin in a folder of its own, which ``stack`` holds."""
     is_first, headline = program.ranks.is_first, program.begin(None)
-    distributed.any_of(False)  # wait: where a process could not begin, none goes on
+    distributed.any_of(False)  # wait: if one process could not start, none continues
     with started_folder(out, program.name, stack) if is_first else nullcontext() as made:
         folder = Path(distributed.broadcast(str(made)))
         outputs = Outputs(program, folder, _settings(program, folder, {}), console)
@@ -56,7 +56,7 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
 
 
 def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) -> Outputs:
-    """Take up the run in ``folder``, which ``stack`` holds, from its last checkpoint if any."""
+    """Resume the run in ``folder``, locked by ``stack``, from its last checkpoint if any."""
     config, is_first = program.config, program.ranks.is_first
     stack.enter_context(held(folder) if is_first else nullcontext())
     before = distributed.broadcast(_read_before(program, folder) if is_first else None)
@@ -70,7 +70,7 @@ def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) 
             console.print(note, highlight=False)
         if step > config.steps:
             raise DiscorlError(
-                f"{folder} is at {program.unit} {step} already; give --steps of at least that"
+                f"{folder} is already at {program.unit} {step}: set --steps to at least that"
             )
     outputs = Outputs(program, folder, _settings(program, folder, before), console)
     done = f"{program.unit} {program.state.step}"
@@ -79,7 +79,7 @@ def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) 
 
 
 def _read_before(program: Program, folder: Path) -> dict[str, Any]:
-    """The config.json of a run to resume. Raises where that is impossible, warns if not exact."""
+    """The config.json of a run to resume. Raises if that is impossible, warns if inexact."""
     before = read_config_file(folder)
     check_kind(folder, before, program.kind)
     asked = from_json(CheckpointConfig, before.get("checkpoint", {}))
@@ -87,15 +87,15 @@ def _read_before(program: Program, folder: Path) -> dict[str, Any]:
         raise DiscorlError(f"{folder} was run without checkpoints: start it over")
     if (version := before.get("torch", torch.__version__)) != torch.__version__:
         warnings.warn(
-            f"the run began with torch {version}, this is {torch.__version__}: "
-            "the last bits may differ",
+            f"the run began with torch {version}, this is torch {torch.__version__}: "
+            "results may differ in the last bits",
             stacklevel=2,
         )
     return before
 
 
 def _settings(program: Program, folder: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """The whole of config.json; of a run that is resumed, with the versions that it began with."""
+    """All of config.json; a resumed run keeps the versions that it began with."""
     began_with = {"discorl": __version__, "torch": torch.__version__}
     began_with |= {k: before[k] for k in began_with if k in before}
     about = {"kind": program.kind, "version": VERSION, "num_processes": program.ranks.size}
@@ -113,7 +113,7 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
             stop.reason = stop.reason or "Ctrl-C"
         except (Diverged, EnvFailure) as e:
             failure = e
-            # All processes see the same losses; an environment is one process's own.
+            # All processes see the same losses, but each has environments of its own.
             if isinstance(e, Diverged) or program.ranks.size == 1:
                 kept = [*filter(None, [outputs.save_checkpoint()]), *kept]
     where = program.finish(folder, outputs.rows)
@@ -121,11 +121,11 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
         console.print(curve, highlight=False)
     if failure:
         there = " and ".join(map(str, kept))
-        raise type(failure)(f"{failure} (what was learnt before is in {there})") from failure
+        raise type(failure)(f"{failure} (what was learnt before that is in {there})") from failure
     interrupted = program.state.step < program.config.steps
     if interrupted:
         reason = stop.reason or "another process"
-        console.print(f"Stopped by {reason}; what there is stays in {folder}", highlight=False)
+        console.print(f"Stopped by {reason}; the results so far are in {folder}", highlight=False)
         if (folder / "checkpoints").exists():
             command = f"discorl {program.kind} --resume {folder}"
             console.print(f"Resume with: {command}", highlight=False)
@@ -135,8 +135,8 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
 
 
 def _threads(program: Program) -> ThreadTuner:
-    """As the user wants. Auto is for one process that computes itself: others wait for each other,
-    or for the device, and their times say nothing."""
+    """As the user asked. Auto is only for a single process on the CPU: others wait for each other,
+    or for the device, so their times say nothing."""
     threads, ranks = program.config.threads, program.ranks
     if threads == "auto" and (ranks.size > 1 or ranks.device.type != "cpu"):
         threads = torch.get_num_threads()
@@ -146,7 +146,7 @@ def _threads(program: Program) -> ThreadTuner:
 def _step_to_the_end(
     program: Program, outputs: Outputs, threads: ThreadTuner, stop: StopRequest
 ) -> None:
-    """The loop. No checkpoint knows of a last row out of turn: more steps may follow it."""
+    """The loop. A last row that is not due goes into no checkpoint: more steps may follow it."""
     state, steps = program.state, program.config.steps
     while state.step < steps:
         with threads.step():

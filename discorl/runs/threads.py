@@ -1,8 +1,8 @@
-"""How many threads torch computes with: as many as pay, which on a busy machine is often one.
+"""How many threads torch computes with: as many as help, which on a busy machine is often one.
 
-Threads of one operation wait for each other. Where another process takes a core away, they wait for
+Threads of one operation wait for each other. If another process takes a core away, they wait for
 the scheduler instead, hundreds of times a step, and two threads can be ten times slower than one.
-So the number is found by timing real steps, at the start and again when they become slow.
+So the number is found by timing real steps, at the start and again when they slow down.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from discorl.errors import DiscorlError
 Threads = int | Literal["auto"]
 
 SMALL = 0.02
-"""Seconds of a step that a second thread cannot shorten: it is all overhead."""
+"""A step of this many seconds is all overhead: a second thread cannot speed it up."""
 STEPS_PER_TRIAL = 2
 GAIN = 0.95
-"""More threads are worth it where they need at most this share of the time."""
+"""More threads are worth it if they take at most this share of the time."""
 SLOW = 1.5
 """A step this many times slower than expected is slow, and ``PATIENCE`` of them in a row mean that
 the machine, or the work, is no longer what it was."""
 PATIENCE = 3
 FIRST_WAIT, LONGEST_WAIT = 30.0, 600.0
-"""Seconds between two looks at whether the cores are free again; each look that changes nothing
+"""Seconds between checks on whether the cores are free again; each check that changes nothing
 doubles the wait."""
 
 
 def check_threads(threads: Threads) -> None:
-    """Raise unless it is a number of threads, or auto."""
+    """Raise unless this is auto or a number of threads."""
     if threads != "auto" and not (isinstance(threads, int) and threads >= 1):
-        raise DiscorlError(f"threads must be auto, or a number from 1, not {threads!r}")
+        raise DiscorlError(f"threads must be auto, or at least 1, not {threads!r}")
 
 
 class ThreadTuner:
@@ -46,8 +46,8 @@ class ThreadTuner:
                 with threads.step():
                     trainer.step(rollout)
 
-    Inside it sets ``torch.set_num_threads``, which holds for the whole process, to at most the
-    number that was set before: that of the cores, or OMP_NUM_THREADS. Afterwards that one is back.
+    While open, it sets ``torch.set_num_threads``, which affects the whole process, to at most the
+    number that was set before: one per core, or OMP_NUM_THREADS. Afterwards it puts that back.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ThreadTuner:
         self._candidates = _candidates(self._before) if threads == "auto" else [threads]
         self._is_fixed = len(self._candidates) == 1
         self._times: dict[int, float] = {}
-        """The fastest step of each number tried in the trial under way."""
+        """The fastest step for each number tried in the current trial."""
         self._trial: list[int] = []
         self._expected = 0.0
         self._num_slow = 0
@@ -99,7 +99,7 @@ class ThreadTuner:
     def _observe_trial(self, tried: int, seconds: float) -> None:
         self._times[tried] = min(seconds, self._times.get(tried, seconds))
         best = min(self._times, key=lambda n: (self._times[n], n))
-        # Still more threads would be slower yet, and each step tried might take ten times as long.
+        # Even more threads would be slower still, and each step tried might take ten times as long.
         is_lost = tried != best and seconds > SLOW * self._times[best]
         if self._trial and not is_lost and self._times[best] > SMALL:
             torch.set_num_threads(self._trial[0])

@@ -63,8 +63,8 @@ def save(path: Path, content: Any) -> None:
             _write(file, header, arrays)
     except OSError as e:
         raise DiscorlError(
-            f"cannot write {path}: {e.strerror or e}; make room or see to the folder's rights. "
-            "What was saved before is as it was"
+            f"cannot write {path}: {e.strerror or e}; free some space or check the "
+            "folder's permissions. What was saved before is unchanged"
         ) from None
 
 
@@ -128,7 +128,7 @@ def _encode(x: Any, add: Callable[[Tensor], int], where: str) -> Any:
     if (parts := named_parts(x)) is not None:
         for key in parts:
             if not isinstance(key, str):
-                raise DiscorlError(f"{where or 'the tree'} has the key {key!r}, not a name")
+                raise DiscorlError(f"{where or 'the tree'} has the key {key!r}, but keys are names")
         return {"dict": {k: _encode(v, add, below(where, k)) for k, v in parts.items()}}
     if isinstance(x, list | tuple):
         kind = "tuple" if isinstance(x, tuple) else "list"
@@ -205,8 +205,8 @@ def _read(file: IO[bytes], name: str) -> Any:
     del magic
     if version != VERSION:
         raise DiscorlError(
-            f"{name} has format version {version}, but this discorl reads version {VERSION}: "
-            "use the discorl that wrote it"
+            f"{name} has format version {version}, but this discorl reads {VERSION}: "
+            "use the version of discorl that wrote it"
         )
     if _PREFIX.size + header_bytes + data_bytes + _SEAL_BYTES != size:
         raise DamagedFile(f"{name} is damaged: its sizes do not add up")
@@ -218,7 +218,7 @@ def _read(file: IO[bytes], name: str) -> Any:
         arrays = _read_arrays(file, header["arrays"], data_bytes)
         return _decode(header["tree"], arrays, 0)
     except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as e:
-        # RuntimeError covers RecursionError and what torch says of impossible shapes.
+        # RuntimeError covers RecursionError and what torch says about impossible shapes.
         raise DamagedFile(f"{name} is damaged: its header makes no sense ({e!r:.80})") from None
 
 

@@ -18,7 +18,7 @@ from discorl.types import EnvSpec
 
 
 def make_environment(config: TrainConfig, ranks: Ranks, env: Any = None) -> Env:
-    """This process's share of the environments of a task, or of those that the user brought."""
+    """This process's share of the environments of a task, or of those that the user supplied."""
     num_envs = ranks.shard(config.num_envs, "num_envs")
     if env is None:
         return make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
@@ -56,7 +56,7 @@ def make_replay(config: TrainConfig, ranks: Ranks) -> Replay:
 
 
 def compiled(agent: Agent, config: TrainConfig, ranks: Ranks) -> Agent:
-    """The agent, compiled if that is asked for."""
+    """The agent, compiled if asked for."""
     if config.compile and ranks.size > 1:
-        raise DiscorlError("--compile is for one process; leave it off under torchrun")
+        raise DiscorlError("--compile only works with one process; leave it out under torchrun")
     return compile_agent(agent) if config.compile else agent

@@ -30,11 +30,11 @@ class OptimiserConfig:
     learning_rate: float = 1e-2
     """Step size."""
     max_abs_update: float = 1.0
-    """Clip after Adam, before the learning rate."""
+    """Clip every element to this size, after Adam and before the learning rate."""
     weight_decay: float = 0.0
-    """Pulls parameters towards 0 by this much times the learning rate, beside Adam (decoupled)."""
+    """Decoupled weight decay: pulls parameters towards 0 by this much times the learning rate."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """What the learning rate does after the warm-up: stay, or fall to 0 at the end of the run."""
+    """What the learning rate does after the warm-up: stay, or fall to 0 by the end of the run."""
     warmup_steps: int = 0
     """Environment steps over which the learning rate rises from 0."""
 
@@ -48,61 +48,61 @@ class TrainConfig:
     """Train an agent with an update rule."""
 
     task: str = "catch"
-    """Environment, such as catch, gym:CartPole-v1 or ale:Pong; 'discorl envs' lists all."""
+    """Environment, such as catch, gym:CartPole-v1 or ale:Pong; 'discorl envs' lists them all."""
     rule: str = "auto"
     """Update rule: disco103, actor-critic, policy-gradient, the name of a rule that ships with
-    discorl, or the path of a rule file. auto takes the best one that is on this machine."""
+    discorl, or the path to a rule file. auto uses the best one on this machine."""
     steps: int = 1000
-    """Training steps: each acts for rollout_length steps in every environment, then makes
-    updates_per_step updates."""
+    """Training steps. Each one acts for --rollout-length steps in every environment and
+    then makes --updates-per-step updates."""
     seed: int = 0
-    """Two runs with the same seed on the same machine are equal to the last bit."""
+    """Two runs with the same seed on the same machine are identical, bit for bit."""
     device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest that is there."""
+    """cpu, cuda, mps, or auto for the fastest one available."""
     threads: int | Literal["auto"] = "auto"
-    """Threads that torch computes with. auto times real steps, at the start and again when they
-    become slow, and takes the fastest; small networks get one. OMP_NUM_THREADS is the most."""
+    """How many threads torch uses. auto times real steps, at the start and again when they slow
+    down, and picks the fastest; small networks get one. It never uses more than OMP_NUM_THREADS."""
     out: Path | None = None
-    """Folder of the run; by default a new one below runs/."""
+    """Folder for the run; by default a new one in runs/."""
     preset: Literal["small", "paper"] = "small"
-    """Where the defaults of the other settings come from: small suits one machine, paper has the
+    """Where the defaults of the other settings come from: small suits one machine, paper is the
     scale of the publication. Only benchmark suites have both."""
 
     num_envs: int = 2
-    """Copies of the environment."""
+    """How many copies of the environment to run."""
     rollout_length: int = 29
-    """Time steps of a trajectory."""
+    """Time steps in a trajectory."""
     batch_size: int = 64
-    """Trajectories in an update."""
+    """Trajectories in each update."""
     replay_capacity: int = 1024
     """Trajectories kept for replay, first in first out."""
     replay_transitions: int = 0
-    """Time steps kept for replay, in place of replay_capacity; 0 to go by that."""
+    """Time steps kept for replay, instead of --replay-capacity; 0 to use that."""
     replay_share: float = 1.0
-    """Share of a batch that is drawn from the whole replay; the rest is of the newest rollout."""
+    """Share of a batch drawn from the whole replay; the rest comes from the newest rollout."""
     frame_stack: int = 1
-    """Frames in an observation, where the environment stacks them; the replay keeps each once."""
+    """Frames in an observation, if the environment stacks them; the replay stores each one once."""
     burn_in: int = 0
-    """First steps of a trajectory that only warm up a recurrent network and are not learnt from."""
+    """First steps of a trajectory, which warm up a recurrent network and stay out of the loss."""
     updates_per_step: int = 1
     """Updates after each rollout."""
     mask_episode_starts: bool | None = None
-    """Leave the first step of each episode out of the loss; by default as the rule was discovered:
-    Disco103 masks them, as do the baselines. Switch it off where episodes are a step or two long:
-    the first action would never be learnt from."""
+    """Leave the first step of each episode out of the loss; the default is what the rule was
+    discovered with: Disco103 leaves it out, and so do the baselines. Turn this off if episodes are
+    only a step or two long, or the first action would never be learnt."""
 
     compile: bool = False
-    """Compile the many small operations of learning with torch.compile, and on the CPU use kernels
-    of our own for the network: a minute to start, then faster steps. Needs a C++ compiler; goes on
-    without if there is none."""
+    """Compile the many small operations of learning with torch.compile, and on the CPU use our own
+    kernels for the network: it takes a minute to start, then steps are faster. Needs a C++
+    compiler; without one, training runs uncompiled."""
     log_every: int = 10
-    """Training steps between two lines of metrics.jsonl."""
+    """Training steps between lines of metrics.jsonl."""
     log: str = ""
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both with a comma."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     max_loss: float = 1e6
-    """The run stops when the loss is NaN or beyond this, and keeps the state from before."""
+    """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
-    """How progress is shown; auto draws a bar on a terminal and prints lines elsewhere."""
+    """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -131,8 +131,8 @@ class TrainConfig:
         self._check_replay()
         if not 0 <= self.burn_in <= self.rollout_length - 2:
             raise DiscorlError(
-                f"burn_in must leave a transition of the {self.rollout_length} steps of a "
-                f"trajectory, so 0 to {self.rollout_length - 2}, not {self.burn_in}"
+                f"burn_in must leave one transition of the {self.rollout_length} steps in a "
+                f"trajectory: it can be 0 to {self.rollout_length - 2}, not {self.burn_in}"
             )
         if self.optimiser.warmup_steps > self.steps * self.num_envs * self.rollout_length:
             raise DiscorlError(
@@ -146,7 +146,7 @@ class TrainConfig:
         if kept < self.batch_size:
             raise DiscorlError(
                 f"{name} {getattr(self, name)} ({kept} trajectories) is below batch_size "
-                f"{self.batch_size}: learning would never begin; raise the one or lower the other"
+                f"{self.batch_size}: learning would never start; raise {name} or lower batch_size"
             )
         if self.num_envs > kept:
             raise DiscorlError(f"num_envs is above {name} ({kept} trajectories): raise {name}")
@@ -160,6 +160,6 @@ class TrainConfig:
 
     @property
     def num_fresh(self) -> int:
-        """Trajectories of a batch that are of the newest rollout: one or more, if any."""
+        """Trajectories of a batch that come from the newest rollout: one or more, if any."""
         share = 1 - self.replay_share
         return max(1, round(share * self.batch_size)) if share > 0 else 0

@@ -1,4 +1,4 @@
-"""Watching over the loss: a run whose loss is NaN or explodes stops while it can be explained."""
+"""Watching the loss: a run whose loss is NaN or explodes stops while it can be explained."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Divergence:
 
 
 class LossGuard:
-    """Looks at the losses of a step when the next one has acted.
+    """Checks the losses of a step once the next one has acted.
 
-    By then the device has finished them, because acting needed the new parameters: looking does not
-    hold the loop up.
+    By then the device has finished them, because acting needed the new parameters: checking does
+    not hold up the loop.
     """
 
     def __init__(self, max_loss: float) -> None:
@@ -70,11 +70,11 @@ def explain(found: Divergence, guard: LossGuard, learning_rate: float) -> str:
     unsound = {k: x for k, x in found.scalars.items() if not guard.is_sound(k, x)}
     parts = [name.removeprefix("loss/") for name in unsound if name.startswith("loss/")]
     loss = found.scalars["loss"]
-    said = f"the loss is {loss:.3g} since step {found.step}"
+    said = f"the loss became {loss:.3g} at step {found.step}"
     if parts:
         said += f", because of its part{'s' if len(parts) > 1 else ''} {', '.join(parts)}"
     elif "loss" not in unsound:
-        said = f"the {', '.join(unsound)} is {next(iter(unsound.values()))} since step {found.step}"
+        said = f"{', '.join(unsound)} became {next(iter(unsound.values()))} at step {found.step}"
     if found.before:
         norm = found.before["gradient_norm"]
         said += f" (the update before: loss {found.before['loss']:.3g}, gradient norm {norm:.3g})"
@@ -84,5 +84,5 @@ def explain(found: Divergence, guard: LossGuard, learning_rate: float) -> str:
     else:
         tips.append("check the scale of observations and rewards")
     if "loss" in unsound and math.isfinite(loss):
-        tips.append("raise --max-loss if losses of this size are right")
+        tips.append("raise --max-loss if you expect losses of this size")
     return f"{said}. Try: {'; '.join(tips)}"

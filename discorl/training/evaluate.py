@@ -35,7 +35,7 @@ class Episodes:
     returns: list[float]
     lengths: list[int]
     num_cut: int
-    """Episodes that were stopped at the step limit; they count with what they had."""
+    """Episodes that were stopped at the step limit; they count with the return they had by then."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Evaluation:
     policy: str
     seeds: list[Episodes]
     score: Estimate
-    """Mean return, with an interval over episodes: it says nothing of other training seeds."""
+    """Mean return, with an interval over episodes: it says nothing about other training seeds."""
     mean_length: float
     success: Estimate | None
     success_name: str
@@ -72,7 +72,7 @@ def evaluate(
         if value < 1:
             raise DiscorlError(f"{name} must be at least 1, not {value}")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise DiscorlError("seeds must be one or more, each of them once")
+        raise DiscorlError("give at least one seed, and each seed only once")
     if max(map(abs, seeds)) >= 2**60:
         raise DiscorlError(f"seeds must be below 2^60, not {max(seeds, key=abs)}")
     env = agent.make_env(min(num_envs, episodes))
@@ -152,8 +152,8 @@ def print_evaluation(result: Evaluation, console: Console) -> None:
             console.print(f"{name}: {_estimate(estimate)}", highlight=False, markup=False)
     if cut := sum(p.num_cut for p in result.seeds):
         console.print(
-            f"Note: {cut} episodes did not end and were cut at the step limit (--max-steps); "
-            "they count with the return they had",
+            f"Note: {cut} episodes did not end and were cut off at the step limit (--max-steps); "
+            "they count with the return they had by then",
             highlight=False,
         )
 

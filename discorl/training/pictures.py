@@ -29,7 +29,7 @@ PLANES = np.array(
     ],
     np.float64,
 )
-"""A colour for each plane of a grid; more planes begin again."""
+"""A colour for each plane of a grid; further planes start over."""
 
 
 def draw_episode(
@@ -54,7 +54,7 @@ def draw_episode(
 
 
 def _most_like_a_picture(observation: Any) -> str:
-    """Of several tensors, the one with the axes of a picture; '' if there is one alone."""
+    """Of several tensors, the one with the axes of a picture; '' if there is only one."""
     if not isinstance(observation, dict):
         return ""
     tensors = sorted(observation.items())
@@ -92,7 +92,7 @@ def _grid(arrays: np.ndarray) -> Frame:
 
 
 def enlarge(frame: Frame) -> Frame:
-    """Cells as whole squares, both sides even: video codecs want it so."""
+    """Cells as whole squares, both sides even: video codecs require it."""
     times = max(1, -(-LONGER_SIDE // max(frame.shape[:2])))
     frame = np.repeat(np.repeat(frame, times, axis=0), times, axis=1)
     rows, columns = (n % 2 for n in frame.shape[:2])

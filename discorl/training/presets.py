@@ -22,8 +22,8 @@ PAPER_NET = NetConfig(
     action_lstm=1024,
     head_hidden=(1024,),
 )
-"""The paper's Atari agent. It does not say what it used on ProcGen, Crafter, NetHack and Sokoban;
-this is our choice for them too."""
+"""The paper's Atari agent. The paper does not say what it used on ProcGen, Crafter, NetHack and
+Sokoban; this is our choice for them too."""
 SMALL_NET = NetConfig(torso=(128,), action_lstm=64, head_hidden=(64,))
 SMALL_ENVS = 8
 
@@ -39,7 +39,7 @@ def _row(
     env_steps: int = 200_000_000,
     net: NetConfig = PAPER_NET,
 ) -> TrainConfig:
-    """One update for each rollout, of as many environments as a batch has fresh trajectories."""
+    """One update for each rollout, with as many environments as a batch has fresh trajectories."""
     num_envs = max(1, round((1 - replay_share) * batch_size))
     return TrainConfig(
         preset="paper",
@@ -80,9 +80,9 @@ PAPER = {
     ),
     "sokoban": _row(OptimiserConfig(3e-4, 1.0, 0.1, "cosine"), 0.997, 4, 96, 880_000, 0.9, 29),
 }
-"""The columns of the paper's Extended Data Table 6, as transcribed: not checked with the original.
+"""The columns of the paper's Extended Data Table 6, transcribed and not checked against it.
 
-The length of a run is not in that table; where the paper names none, it is our choice."""
+The length of a run is not in that table; where the paper gives none, it is our choice."""
 
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -123,12 +123,12 @@ def dmlab(task: str) -> TrainConfig:
 
 
 def minatar(task: str) -> TrainConfig:
-    """MinAtar. The paper does not use it: there is only a small preset, and it is ours."""
+    """MinAtar. The paper does not use it, so there is only a small preset, and it is ours."""
     return _boards(task, env_steps=1_000_000)
 
 
 def minigrid(task: str) -> TrainConfig:
-    """MiniGrid. The paper does not use it: there is only a small preset, and it is ours."""
+    """MiniGrid. The paper does not use it, so there is only a small preset, and it is ours."""
     return _boards(task, env_steps=500_000)
 
 
@@ -148,12 +148,12 @@ def for_run(task: str, rule: str = "auto", preset: str = "small") -> TrainConfig
 def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     """The preset with the settings that suit a rule.
 
-    Rules of other sizes than Disco103's, the package's own among them, have the network and the
-    environments that ``discorl discover suite`` has, and four updates a step, half of each batch
+    Rules whose sizes differ from Disco103's, including the package's own, get the network and the
+    environments of ``discorl discover suite``, and four updates a step, with half of each batch
     replayed (data/disco-mini.md says why). Disco103 keeps the settings of the task; so do the
     suites, whose networks are larger than any that a small rule has seen. Discount, weights and the
-    like are those of the rule's file, where it has others than Disco103. The actor-critic has its
-    own settings on Gymnasium's tasks and on small boards.
+    like come from the rule's file, if they differ from Disco103's. The actor-critic has its own
+    settings on Gymnasium's tasks and on small boards.
     """
     name = best_at_hand()[0] if rule == "auto" else rule
     if name == ACTOR_CRITIC:
@@ -213,7 +213,7 @@ def for_task(task: str, preset: str = "small") -> TrainConfig:
         return (_paper if preset == "paper" else _small)(task, prefix)
     if preset == "paper":
         raise DiscorlError(
-            f"'{task}' has no paper preset, only {', '.join(PAPER)} have: leave --preset away"
+            f"'{task}' has no paper preset; only {', '.join(PAPER)} do: remove --preset"
         )
     # The defaults are the reference's, of its evaluation on Catch.
     return SMALL_ONLY.get(prefix, TrainConfig)(task)
@@ -248,8 +248,8 @@ def _boards(task: str, env_steps: int) -> TrainConfig:
     """Small boards: a small network, many updates of small batches.
 
     How often Disco103 updates matters more than the size of its batches: on MinAtar Breakout it
-    left the return of chance behind after some 400 updates of 16 trajectories, while 260 of 32, at
-    three fifths of the learning rate, had not changed it. Values that begin at 0 made it learn
+    did better than chance after some 400 updates of 16 trajectories, while 260 of 32, at three
+    fifths of the learning rate, had changed nothing. Values that begin at 0 made it learn
     sooner there, and at all on MiniGrid (a seed that benchmarks/learning does not report).
     """
     return TrainConfig(

@@ -19,7 +19,7 @@ POLICY_GRADIENT = "policy-gradient"
 
 @dataclass(frozen=True)
 class RuleChoice:
-    """A rule, its parameters, and what the user should know of the choice."""
+    """A rule, its parameters, and what the user should know about the choice."""
 
     name: str
     rule: UpdateRule

@@ -1,4 +1,4 @@
-"""All that changes in a training run, and its way into a checkpoint and back."""
+"""Everything that changes in a training run, and how it gets into a checkpoint and back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TrainState:
     step: int
     """Training steps done."""
     seconds: float
-    """Time that they took."""
+    """Time they took."""
     agent: AgentState
     env_state: Any
     timestep: TimeStep
@@ -76,7 +76,7 @@ class TrainState:
 
 def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> TrainState:
     """The beginning of a run."""
-    # One stream of random numbers for each purpose, so that no one of them moves the others.
+    # One stream of random numbers for each purpose, so that none of them affects the others.
     init_rng = torch.Generator().manual_seed(config.seed * 3)
     act_rng, sample_rng = (
         torch.Generator(device=d).manual_seed(ranks.seed(config.seed * 3 + i))
@@ -122,10 +122,10 @@ def restore_state(
 ) -> bool:
     """Set a new run's state to a checkpoint's, which only the first process needs to have.
 
-    Returns False where the environments could not be restored and so began anew.
+    Returns False if the environments could not be restored and so started over.
     """
     own = _distribute(loaded)
-    # An act of one rollout shows what the replay stores; nothing of it remains.
+    # Acting for one rollout shows what the replay stores; nothing of it is kept.
     scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
     start = dataclasses.replace(state.acting, rng=scratch)
     rollout, _ = act(agent.net, state.agent.params, env, start, num_steps)
@@ -137,7 +137,7 @@ def restore_state(
         if f.name in begun_anew:
             continue
         if f.name not in own:
-            raise DiscorlError(f"the checkpoint has no {f.name}: another discorl wrote it")
+            raise DiscorlError(f"the checkpoint has no {f.name}: another discorl version wrote it")
         if isinstance(part, EnvMemory | EpisodeStats | UpdateStats):
             part.load_state_dict(own[f.name])
         elif isinstance(part, Replay):
@@ -152,10 +152,10 @@ def restore_state(
 
 
 def _distribute(loaded: dict[str, Any] | None) -> dict[str, Any]:
-    """What of a checkpoint this process needs."""
+    """The part of a checkpoint that this process needs."""
     shares = None
     if loaded is not None:
         if not isinstance(loaded, dict) or loaded.get("kind") != KIND:
-            raise DiscorlError(f"the checkpoint is not one of '{KIND}'")
+            raise DiscorlError(f"the checkpoint is not from '{KIND}'")
         shares = [loaded["shared"] | own for own in loaded["processes"]]
     return distributed.scatter(shares)

@@ -37,7 +37,7 @@ class EpisodeStats:
         return finished
 
     def restart(self) -> None:
-        """The environments begin anew: their unfinished episodes never end."""
+        """The environments start over: their unfinished episodes never end."""
         self._running = RunningEpisodes(len(self._running.returns))
 
     def summary(self, across: MeanFn = alone) -> dict[str, float]:
@@ -57,7 +57,7 @@ class EpisodeStats:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on counting from what ``state_dict`` gave."""
+        """Continue counting from what ``state_dict`` gave."""
         fixed = {k: v for k, v in state.items() if k != "recent"}
         template = {k: v for k, v in self.state_dict().items() if k != "recent"}
         fixed = restore(template, fixed, "episodes")
@@ -102,7 +102,7 @@ class UpdateStats:
         self._pending.append(torch.stack(list(scalars.values())))
 
     def diagnose(self, diagnostics: dict[str, Tensor]) -> None:
-        """Keep what the rule says of the latest update; too costly to ask at every one."""
+        """Keep what the rule says about the latest update; too costly to ask at every one."""
         self._latest = {f"rule/{name}": x.detach() for name, x in diagnostics.items()}
 
     def summary(self, across: MeanFn = alone) -> dict[str, float]:

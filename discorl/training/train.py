@@ -50,8 +50,8 @@ def resume(config: TrainConfig, console: Console | None = None, env: Any = None)
     """Continue the run in ``config.out`` from its last checkpoint; ``env`` as for ``train``.
 
     ``config`` is what ``read_config`` gave, with other ``steps``, ``checkpoint``, ``log`` or
-    ``progress`` if wanted. With environments on tensors the result is equal, to the last bit, to
-    that of a run that was never interrupted. Others, such as Gymnasium's, begin new episodes.
+    ``progress`` if wanted. With environments on tensors the result is the same, bit for bit, as
+    that of a run that was never interrupted. Others, such as Gymnasium's, start new episodes.
     """
     with distributed.joined(config.device) as ranks:
         return run(Training(config, ranks, env), console, resume=True)
@@ -72,10 +72,10 @@ class Training:
         config, ranks = self.config, self.ranks
         if before and (size := before.get("num_processes", 1)) != ranks.size:
             raise DiscorlError(
-                f"{config.out} is a run of {size} process(es), not of {ranks.size}: "
+                f"{config.out} is a run of {size} process(es), not {ranks.size}: "
                 f"use torchrun --nproc-per-node {size}"
             )
-        if self._users_env is None and config.env.suite is None:  # so that config.json says all
+        if self._users_env is None and config.env.suite is None:  # makes config.json complete
             suite = default_settings(config.task)
             config = replace(config, env=replace(config.env, suite=suite))
         self.env = make_environment(config, ranks, self._users_env)
@@ -143,7 +143,7 @@ class Training:
             raise Diverged(f"{said}. The agent is as it was before that step")
 
     def row(self) -> Row:
-        """Episodes, losses, and what the rule says of itself."""
+        """Episodes, losses, and what the rule says about itself."""
         self._check_losses()
         state, config = self.state, self.config
         return {
@@ -169,7 +169,7 @@ class Training:
         length = self.config.rollout_length
         if restore_state(self.state, content, self.agent, self.env, length):
             return ""
-        return "These environments cannot be saved, so they begin new episodes; all else is exact"
+        return "These environments cannot be saved, so they start new episodes; the rest is exact"
 
     def finish(self, folder: Path, rows: list[Row]) -> str:
         """The agent, what its environments have learnt about their observations, and the curve."""
@@ -183,7 +183,7 @@ class Training:
         return f"Curve: {folder / 'curve.png'}"
 
     def settings(self) -> dict[str, Any]:
-        """The configuration with everything that was left open filled in."""
+        """The configuration with everything that was left open now filled in."""
         device = self.ranks.device
         # With several processes each has a device of that type.
         used = str(device) if self.ranks.size == 1 else device.type

@@ -43,7 +43,7 @@ class LoadedAgent:
 
     @torch.inference_mode()
     def step(self, env: Env, at: Acting, greedy: bool) -> tuple[Tensor, Acting]:
-        """Take the likeliest actions [B], or a draw from the agent's policy."""
+        """Take the likeliest actions [B], or sample them from the agent's policy."""
         rng = at.rng
 
         def choose(logits: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def prepare_env(folder: Path, env: Env) -> Env:
     elif hasattr(env, "state_dict") and own.state_dict():
         raise DiscorlError(
             f"{folder} has no env.npz, the scale of the observations that the agent was trained "
-            "with: go on with the run (discorl train --resume) until it ends or is stopped"
+            "with: resume the run (discorl train --resume) until it ends or is stopped"
         )
     if (normaliser := getattr(env, "normaliser", None)) is not None:
         normaliser.frozen = True  # an evaluation learns nothing

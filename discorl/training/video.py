@@ -21,7 +21,7 @@ from discorl.training.trained_agent import LoadedAgent, prepare_env
 
 FPS = 10
 PAUSE = 1000
-"""Milliseconds that a GIF rests on its last frame before it begins again."""
+"""Milliseconds that a GIF rests on its last frame before it starts over."""
 FORMATS = (".gif", ".mp4")
 
 
@@ -29,9 +29,9 @@ def check_video_path(path: Path | str) -> None:
     """Raise if nothing could be written there, before any episode is played."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
-        raise DiscorlError(f"a video is called something.gif or something.mp4, not {path.name}")
+        raise DiscorlError(f"a video's name must end in .gif or .mp4, not {path.name}")
     if not path.absolute().parent.is_dir():
-        raise DiscorlError(f"there is no folder {path.absolute().parent} to write {path.name} to")
+        raise DiscorlError(f"cannot write {path.name}: there is no folder {path.absolute().parent}")
     if path.suffix.lower() == ".mp4":
         _imageio()
 
@@ -42,7 +42,7 @@ def record_episode(
     greedy: bool = False,
     max_steps: int = MAX_EPISODE_STEPS,
 ) -> tuple[list[Frame], int]:
-    """Frames of one episode and how many to show a second.
+    """Frames of one episode, and how many to show per second.
 
     Gymnasium environments draw themselves; others are drawn from what the agent sees.
     """
@@ -62,11 +62,11 @@ def record_episode(
 
 
 def write_video(path: Path | str, frames: list[Frame], fps: int) -> None:
-    """Write frames in the format that the name of the file asks for."""
+    """Write frames in the format that the file's name asks for."""
     path = Path(path)
     check_video_path(path)
     if fps < 1:
-        raise DiscorlError(f"a video shows 1 frame a second or more, not {fps}")
+        raise DiscorlError(f"a video needs at least 1 frame per second, not {fps}")
     encode = _gif if path.suffix.lower() == ".gif" else _mp4
     data = encode(frames, fps)
     try:
@@ -76,7 +76,7 @@ def write_video(path: Path | str, frames: list[Frame], fps: int) -> None:
 
 
 def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
-    """One copy of the environment, how it draws itself if it does, and its frames a second."""
+    """One copy of the environment, how it draws itself if it does, and its frames per second."""
     task = agent.config.task
     if not task.startswith("gym:"):
         return agent.make_env(1), None, FPS

@@ -122,7 +122,7 @@ def test_a_seed_counts_once(tmp_path: Path) -> None:
     write_run(tmp_path / "b", constant(2.0), seed=7)
     result = compare([tmp_path])
     assert [run.folder for run in result.tasks[0].groups[0].runs] == [str(tmp_path / "a")]
-    assert "seed 7 comes twice" in result.notes[0]
+    assert "seed 7 appears twice" in result.notes[0]
 
 
 def test_other_settings_are_another_group(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_discoveries_are_left_out(tmp_path: Path) -> None:
     (found / "config.json").write_text('{"kind": "discover"}')
     comparison = compare([run, found])
     assert len(comparison.tasks) == 1
-    assert f"{found} is the discovery of a rule: left out" in comparison.notes
+    assert f"{found} is a discovery run: left out" in comparison.notes
     with pytest.raises(DiscorlError, match="train agents with the rules"):
         compare([found])
 
@@ -246,7 +246,7 @@ def test_the_command_on_bad_input(tmp_path: Path) -> None:
     for args, says in (
         ([tmp_path / "nowhere"], "is not a folder"),
         ([], "name the runs to compare"),
-        ([run, "--bootstrap", "3"], "100 samples or more"),
+        ([run, "--bootstrap", "3"], "at least 100 samples"),
         ([run, "--html", unwritable], "cannot write"),
     ):
         done = run_cli("compare", *args)

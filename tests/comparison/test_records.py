@@ -22,7 +22,7 @@ def test_a_folder_of_runs_stands_for_them(tmp_path: Path) -> None:
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match=r"nowhere is not a folder"):
         find_runs([tmp_path / "nowhere"])
-    with pytest.raises(DiscorlError, match=rf"{tmp_path} is not a run"):
+    with pytest.raises(DiscorlError, match=rf"there is no run in {tmp_path}"):
         find_runs([tmp_path])
 
 

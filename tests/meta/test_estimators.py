@@ -25,7 +25,7 @@ from tests.builders import (
     small_agent,
     small_disco,
 )
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 
 MODES = get_args(MemoryMode)
 OTHERS = [mode for mode in MODES if mode != "plain"]

@@ -192,7 +192,7 @@ def put(value: Any, *path: str) -> Any:
             put(torch.zeros(9), "agent", "torso.bias"),
             r"agent\.torso\.bias is torch\.float32 \[9\], not .*\[8\]",
         ),
-        (put(torch.zeros(1), "agent", "other"), "agent has other, which nothing here takes"),
+        (put(torch.zeros(1), "agent", "other"), "agent has other, which does not belong there"),
         (put(None, "optimiser"), "optimiser is None, not a tuple of 3"),
         (drop("rule_state", "td_moments"), "rule_state lacks td_moments"),
         (put(3.0, "rule_state", "td_moments", "mean"), "mean is of type float, not "),

@@ -13,9 +13,9 @@ from discorl.rules.values import ValueHead
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"num_bins": 1}, "needs 2 bins or more, not 1: raise num_bins"),
-        ({"num_bins": 0}, "needs 2 bins or more, not 0"),
-        ({"num_bins": -5}, "needs 2 bins or more, not -5"),
+        ({"num_bins": 1}, "needs at least 2 bins, not 1: raise num_bins"),
+        ({"num_bins": 0}, "needs at least 2 bins, not 0"),
+        ({"num_bins": -5}, "needs at least 2 bins, not -5"),
         ({"max_abs": 0.0}, "a number above 0, not 0.0: set max_abs_value"),
         ({"max_abs": -3.0}, "a number above 0, not -3.0"),
         ({"max_abs": math.inf}, "a number above 0, not inf"),

@@ -68,7 +68,7 @@ def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
     """/dev/full refuses every byte, as a full disk does."""
     (tmp_path / "m.jsonl").symlink_to("/dev/full")
     log = MetricsFile(tmp_path / "m.jsonl")
-    with pytest.raises(DiscorlError, match=r"No space left on device; make room.*--resume"):
+    with pytest.raises(DiscorlError, match=r"No space left on device; free some space.*--resume"):
         log.write({"step": 1})
     log.close()
     with pytest.raises(DiscorlError, match="cannot write"):
@@ -142,7 +142,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_unknown_logs_are_refused() -> None:
     assert log_names(" tensorboard, wandb") == ["tensorboard", "wandb"]
-    with pytest.raises(DiscorlError, match="there is no 'tensorbored'"):
+    with pytest.raises(DiscorlError, match="no log called 'tensorbored'"):
         TrainConfig(log="tensorbored")
 
 

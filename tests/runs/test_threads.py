@@ -113,5 +113,5 @@ def test_one_core_is_never_touched() -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
 def test_bad_numbers_are_refused(threads: object) -> None:
-    with pytest.raises(DiscorlError, match="threads must be auto, or a number from 1"):
+    with pytest.raises(DiscorlError, match="threads must be auto, or at least 1"):
         ThreadTuner(threads)  # pyright: ignore[reportArgumentType]

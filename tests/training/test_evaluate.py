@@ -245,7 +245,7 @@ def test_the_command(trained: Path, tmp_path: Path) -> None:
 
     for args, says in (
         ((tmp_path,), "is not a run"),
-        ((trained, "--video", tmp_path / "x.avi"), "something.gif or something.mp4"),
+        ((trained, "--video", tmp_path / "x.avi"), "must end in .gif or .mp4"),
         ((trained, "--video", tmp_path / "no" / "x.gif"), "there is no folder"),
     ):
         failed = run_cli("evaluate", *args)

@@ -166,7 +166,7 @@ def test_dmlab_is_as_long_as_the_others() -> None:
 
 @pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout"])
 def test_no_paper_preset_where_the_paper_has_no_numbers(task: str) -> None:
-    with pytest.raises(DiscorlError, match="leave --preset away"):
+    with pytest.raises(DiscorlError, match="remove --preset"):
         presets.for_task(task, "paper")
 
 

@@ -119,7 +119,7 @@ def test_a_damaged_checkpoint_costs_time_only(tmp_path: Path) -> None:
     crash(config(tmp_path / "cut"), 13)
     path = tmp_path / "cut" / "checkpoints" / "checkpoint-10.dc"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match="taking the checkpoint before"):
+    with pytest.warns(UserWarning, match="using the checkpoint before"):
         result = resume(read_config(tmp_path / "cut")[0])
     assert_same_run(whole.folder, result.folder)
 
@@ -132,7 +132,7 @@ def test_gymnasium_goes_on_with_new_episodes(
     saved = load(tmp_path / "cut" / "checkpoints" / "checkpoint-10.dc")
     result = resume(read_config(tmp_path / "cut")[0])
     assert [row["step"] for row in result.metrics] == [4, 8, 12, 16, 20, 23]
-    assert "begin new episodes" in capsys.readouterr().out.replace("\n", " ")
+    assert "start new episodes" in capsys.readouterr().out.replace("\n", " ")
     assert saved["shared"]["step"] == 10
     assert len(saved["processes"]) == 1
 
@@ -157,7 +157,7 @@ def test_a_recurrent_agent_forgets_the_episodes_that_were_not_saved(tmp_path: Pa
     assert kept["processes"][0]["core_state"]["hidden"].any()
     training = Training(settings, distributed.start("cpu"))
     training.begin()
-    assert "begin new episodes" in training.restore(kept)
+    assert "start new episodes" in training.restore(kept)
     core_state = training.state.core_state
     assert core_state is not None and not core_state.hidden.any()
 
@@ -428,8 +428,8 @@ def test_only_some_settings_may_change(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--resume"], "needs the folder of a run"),
-        (["--resume", "--steps", "3"], "needs the folder of a run"),
+        (["--resume"], "needs a run folder"),
+        (["--resume", "--steps", "3"], "needs a run folder"),
         (["--resume", "nowhere"], "nowhere is not a run"),
         (["--resume=nowhere"], "nowhere is not a run"),
     ],
@@ -481,7 +481,7 @@ def test_a_loss_that_explodes_is_explained_and_the_last_good_state_kept(tmp_path
     with pytest.raises(DiscorlError) as error:
         train(bad)
     said = str(error.value)
-    assert "since step 2" in said
+    assert "at step 2" in said
     assert "policy" in said
     assert "--max-loss" in said and "--optimiser.learning-rate" in said
     assert "checkpoint-2.dc" in said
@@ -506,7 +506,7 @@ def test_the_scale_of_observations_is_kept_too(tmp_path: Path) -> None:
 
 def test_a_learning_rate_beyond_reason(tmp_path: Path) -> None:
     optimiser = replace(TrainConfig().optimiser, learning_rate=1e38)
-    with pytest.raises(DiscorlError, match=r"since step \d.*learning-rate"):
+    with pytest.raises(DiscorlError, match=r"at step \d.*learning-rate"):
         train(config(tmp_path / "run", optimiser=optimiser))
     params = load_params(tmp_path / "run" / "agent.npz")
     assert all(bool(p.isfinite().all()) for p in params.values())

@@ -198,13 +198,13 @@ def test_impossible_networks_and_optimisers_are_refused() -> None:
 )
 def test_agents_do_not_depend_on_the_number_of_threads(rule: str, tmp_path: Path) -> None:
     """At full size, where products and sums are shared between threads."""
+    full = TrainConfig(
+        rule=rule, steps=2, num_envs=32, batch_size=32, device="cpu", progress="none"
+    )
     runs = []
     for threads in (1, 2):
-        full = config(
-            tmp_path, task="catch", rule=rule, steps=2, num_envs=32, batch_size=32, net=NetConfig()
-        )
         out = tmp_path / str(threads)
-        train(replace(full, replay_capacity=64, threads=threads, out=out))
+        train(replace(full, threads=threads, out=out))
         assert torch.get_num_threads() == THREADS
         runs.append(load_params(out / "agent.npz"))
     torch.testing.assert_close(runs[0], runs[1])

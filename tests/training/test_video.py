@@ -154,7 +154,7 @@ def test_an_mp4_without_its_package_is_refused_at_once(
 
 
 def test_bad_videos_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DiscorlError, match="1 frame a second"):
+    with pytest.raises(DiscorlError, match="1 frame per second"):
         write_video(tmp_path / "a.gif", stripes(), fps=0)
     (tmp_path / "b.gif").mkdir()
     with pytest.raises(DiscorlError, match="cannot write"):
