@@ -341,7 +341,7 @@ def test_atari_in_little_memory_for_real() -> None:
 
 
 def test_a_replay_that_does_not_fit_the_memory_is_explained() -> None:
-    with pytest.raises(DiscorlError, match=r"no memory.*GB.*lower replay_capacity"):
+    with pytest.raises(DiscorlError, match=r"not enough memory.*GB.*lower replay_capacity"):
         Replay(10**14).add(random_rollout())
 
 

@@ -50,10 +50,10 @@ def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -O1")
-    with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which is not there"):
+    with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which was not found"):
         native.compiler()
     monkeypatch.setenv("CXX", '"g++')
-    with pytest.raises(DiscorlError, match="no command"):
+    with pytest.raises(DiscorlError, match="not a command"):
         native.compiler()
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")

@@ -124,21 +124,19 @@ def _drawn(count: IntRange) -> tuple[Objects, ...]:
 
 
 GRID_TASKS: dict[str, GridTask] = {
-    "dense": GridTask(11, _DENSE, 500, "four objects that soon come back, fixed places"),
+    "dense": GridTask(11, _DENSE, 500, "four objects that come back quickly, fixed positions"),
     "sparse": GridTask(
-        13, _ENDS, 50, "one good and one bad end, 50 steps, fixed places", success_return=1.0
+        13, _ENDS, 50, "one good and one bad end, 50 steps, fixed positions", success_return=1.0
     ),
-    "long": GridTask(
-        11, _LONG, 1000, "objects that take long to come back, 1000 steps, fixed places"
-    ),
+    "long": GridTask(11, _LONG, 1000, "objects that come back slowly, 1000 steps, fixed positions"),
     "longer": GridTask(
-        9, _LONGER, 2000, "a wall, many bad ends, 2000 steps, fixed places", walls="middle"
+        9, _LONGER, 2000, "a wall, many bad ends, 2000 steps, fixed positions", walls="middle"
     ),
     "long-dense": GridTask(
         11,
         _SLOW,
         2000,
-        "two walls, objects that take long to come back, 2000 steps, fixed places",
+        "two walls, objects that come back slowly, 2000 steps, fixed positions",
         walls="cross",
     ),
     "random-dense": _scattered(11, _DENSE, 500, "grid:dense, with new positions every episode"),
@@ -165,7 +163,7 @@ GRID_TASKS: dict[str, GridTask] = {
         (5, 8),
         _drawn((1, 2)),
         (20, 100),
-        "everything drawn: size, walls, horizon, three types of objects",
+        "everything random: size, walls, horizon, three types of objects",
         walls="random",
         num_walls=(0, 4),
     ),
@@ -173,7 +171,7 @@ GRID_TASKS: dict[str, GridTask] = {
         (5, 8),
         _drawn(1),
         (25, 50),
-        "everything drawn, fixed places",
+        "everything random, fixed positions",
         walls="random",
         num_walls=(0, 4),
     ),
