@@ -31,7 +31,7 @@ from discorl.runs import distributed
 from discorl.training import presets
 from discorl.training.train import Training
 from discorl.types import Params, Rollout
-from tests.golden_replay import agent_name
+from tests.golden.agents import agent_name
 
 EVERY, WINDOW = 10, 50
 OURS = RESULTS / "catch-disco103-reference-settings.json"

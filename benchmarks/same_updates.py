@@ -29,7 +29,7 @@ from discorl.agents.update import update_agent
 from discorl.optim import AdamState
 from discorl.rules.store import load_rule
 from discorl.types import AgentState, EnvSpec, LSTMState, Moments, Params, Rollout, RuleState
-from tests.golden_replay import agent_name
+from tests.golden.agents import agent_name
 
 Arrays = Mapping[str, np.ndarray]
 RESULT = Path(__file__).parent / "results" / "same-updates.md"

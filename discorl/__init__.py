@@ -21,6 +21,7 @@ from discorl.nets.net_config import NetConfig
 from discorl.own_agent import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
 from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import load_rule, save_rule
+from discorl.runs.threads import ThreadTuner
 from discorl.types import AgentOutput, Rollout
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ __all__ = [
     "PolicyGradient",
     "Replay",
     "Rollout",
+    "ThreadTuner",
     "TrainConfig",
     "UpdateRule",
     "adam_clip",

@@ -19,7 +19,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets nobody else read
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets only the owner read
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except BaseException:
@@ -34,7 +34,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system can."""
+    """Make the new name survive a power cut, where the system can."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

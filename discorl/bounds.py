@@ -26,4 +26,4 @@ def check_shares(part: str, settings: object, *names: str) -> None:
     """Raise unless each setting lies between 0 and 1."""
     for name in names:
         if not 0 <= (value := getattr(settings, name)) <= 1:
-            raise DiscorlError(f"{part}{name} must lie between 0 and 1, not {value}")
+            raise DiscorlError(f"{part}{name} must be between 0 and 1, not {value}")

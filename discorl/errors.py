@@ -9,4 +9,4 @@ class DiscorlError(ValueError):
 
 
 class EnvFailure(DiscorlError):  # noqa: N818
-    """An environment broke in the middle of a run: what was learnt before is worth keeping."""
+    """An environment broke in the middle of a run: what was learnt so far is worth keeping."""

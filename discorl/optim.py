@@ -1,6 +1,6 @@
 """Gradient transforms: pairs of pure functions ``init`` and ``update``, composed by ``chain``.
 
-They work on parameters by name and never change their inputs, so that a meta-gradient can pass.
+They work on parameters by name and never change their inputs, so a meta-gradient can pass through.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AdamState(NamedTuple):
 
 
 def chain(*transforms: Transform) -> Transform:
-    """Apply transforms one after the other."""
+    """Apply transforms in order."""
 
     def init(params: Params) -> tuple:
         return tuple(t.init(params) for t in transforms)

@@ -1,4 +1,4 @@
-"""The frozen dataclasses that cross borders between layers.
+"""The frozen dataclasses that pass between layers.
 
 Shape legend, used in comments throughout the package:
 
@@ -23,9 +23,9 @@ Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight and bias of each layer of an MLP, with relu between them."""
 
 Observation: TypeAlias = Any
-"""A tensor, or a ``dict[str, Tensor]`` where an environment shows a Dict or a Tuple.
+"""A tensor, or a ``dict[str, Tensor]`` if the environment has Dict or Tuple observations.
 
-Not written as a union: whoever knows that there is one tensor would have to prove it each time."""
+Not written as a union: code that knows there is one tensor would have to prove it each time."""
 
 Memory: TypeAlias = Any
 """What a recurrent network remembers: a tree of tensors [B, ...]; None for one without memory."""
@@ -44,13 +44,13 @@ class ObservationSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an agent must know of an environment before it sees it."""
+    """What an agent must know about an environment in advance."""
 
     observation_shape: tuple[int, ...]
     """Of a single tensor; () where ``observations`` names several."""
     num_actions: int
     success_return: float | None = None
-    """Episodes that return at least this much are successes; None if there is no such thing."""
+    """Episodes that return at least this much count as successes; None if nothing does."""
     success_name: str = "success rate"
     is_image: bool = False
     """Whether observations are pictures, channels first."""
@@ -136,7 +136,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class AgentOutput:
-    """Everything an agent's network says of a state; heads that the rule does not need are None."""
+    """Everything a network outputs for a state; heads that the rule does not need are None."""
 
     logits: Tensor  # [..., A]
     y: Tensor | None = None  # [..., Y]
@@ -317,5 +317,5 @@ class UpdateInfo:
     gradient: Params  # of the loss, what the optimiser was given
     gradient_norm: Tensor
     update_norm: Tensor
-    predictions: Any  # of the kinds that the rule has: whoever knows the rule knows them
+    predictions: Any  # of the kinds that the rule has: code that knows the rule knows them
     targets: Any

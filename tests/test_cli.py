@@ -190,7 +190,10 @@ BAD = {
     ),
     "target rate": (["train", "--disco.target-rate", "1.5"], "target_rate"),
     "huge seed of discovery": (["discover", "--seed", "10000000000000000"], "seed"),
-    "no meta-value": (["discover", "suite", "--meta-value.torso"], "torso needs a layer"),
+    "no meta-value": (
+        ["discover", "suite", "--meta-value.torso"],
+        "torso needs one or more layers",
+    ),
     "no discovery": (["discover", "--resume", "list"], "not the configuration of a run"),
     "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
     "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),

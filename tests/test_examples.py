@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.builders import run_python, write_small_rule
 
@@ -49,6 +50,22 @@ def test_train_cartpole_and_evaluate_agent(rule: Path, tmp_path: Path) -> None:
 def test_own_torso(rule: Path) -> None:
     shown = run("own_torso.py", "--rule", rule, "--steps", 33)
     assert "step 33: catch rate " in shown
+    assert "nan" not in shown
+
+
+def test_own_agent(rule: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.pt", tmp_path / "second.pt"
+    shown = run("own_agent.py", "--steps", 34, "--rule", rule, "--save", first)
+    assert "step 34: catch rate " in shown
+    assert "nan" not in shown
+    run("own_agent.py", "--steps", 2, "--rule", rule, "--load", first, "--save", second)
+    counters = torch.load(second, weights_only=True)["counters"]
+    assert counters == {"grad_steps": 5, "acting_steps": 36}
+
+
+def test_own_loop(rule: Path) -> None:
+    shown = run("own_loop.py", "--steps", 3, "--rule", rule)
+    assert "step 3: return " in shown
     assert "nan" not in shown
 
 

@@ -19,13 +19,13 @@ from discorl.types import Memory, Params, Rollout, TimeStep
 
 @dataclass(frozen=True)
 class Acting:
-    """An agent amid its environments: all that its next step depends on, besides parameters."""
+    """An agent in its environments: all that its next step depends on, besides parameters."""
 
     env_state: Any
     timestep: TimeStep
     rng: torch.Generator
     memory: Memory = None
-    """None for a network without memory, and for one that takes its first step."""
+    """None for a network without memory, and before the first step."""
 
 
 def begin(net: Network, env: Env, rng: torch.Generator) -> Acting:
@@ -36,7 +36,7 @@ def begin(net: Network, env: Env, rng: torch.Generator) -> Acting:
 def take_step(
     net: Network, env: Env, at: Acting, choose: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Acting]:
-    """One step: actions [B], the logits that they were chosen by, and what comes next."""
+    """One step: actions [B], the logits they were drawn from, and what comes next."""
     logits, memory = net.step(at.timestep, at.memory)
     actions = choose(logits)
     env_state, timestep = env.step(at.env_state, actions, at.rng)
@@ -51,10 +51,10 @@ def act(
     num_steps: int,
     bootstrap: UpdateRule | None = None,
 ) -> tuple[Rollout, Acting]:
-    """Act for ``num_steps``, beginning at ``start``; also returns where the next rollout begins.
+    """Act for ``num_steps`` from ``start``; also returns where the next rollout begins.
 
     With the agent's rule as ``bootstrap``, the last reward of an episode that was cut off includes
-    the discounted value of the state it was cut off in. Without, it ends like any other.
+    the discounted value of its final state. Without it, such an episode ends like any other.
     """
     shown = [start.timestep]
     taken: list[tuple[Tensor, Tensor]] = []
@@ -76,7 +76,7 @@ def act(
 
     with torch.inference_mode():
         memory, end = with_params(net, params, run)
-    # Outside of inference mode, because tensors born in it could not be trained on.
+    # Outside inference mode, because tensors made in it could not be trained on.
     rollout = assemble(shown, taken, tree.map(lambda x: x.unsqueeze(0).clone(), memory))
     return rollout, replace(end, memory=tree.map(torch.clone, end.memory))
 
@@ -86,7 +86,7 @@ def add_value_of_the_cut_off(
 ) -> TimeStep:
     """The time step with the discounted value of the final observation in truncated rewards.
 
-    A time limit is no part of the task: the episode would have gone on to earn about that value.
+    A time limit is not part of the task: without it, the episode would have earned about that much.
     """
     if timestep.truncated is None or timestep.final_observation is None:
         return timestep
@@ -128,10 +128,10 @@ def assemble(
 
 
 def _start_early(now: TimeStep, then: TimeStep) -> Any:
-    """The observation of ``now``, but in dead steps the first of the next episode already.
+    """The observation of ``now``, but in dead steps that of the next episode's first step.
 
-    The rule reads the state that follows a terminal action. Where environments reset at once that
-    is the first of the next episode, so it must be that here too.
+    The rule reads the state that follows a terminal action. In environments that reset at once,
+    that is the first state of the next episode, so it must be here too.
     """
     dead = now.is_dead
     if dead is None or not bool(dead.any()):
@@ -144,7 +144,7 @@ def _start_early(now: TimeStep, then: TimeStep) -> Any:
 
 
 def check_rollout(rollout: Rollout) -> None:
-    """Raise if the environment sent NaN or infinity, which would poison the agent for good."""
+    """Raise if the environment sent NaN or infinity, which would ruin the agent for good."""
     seen = [("observations", x) for x in tree.leaves(rollout.observations)]
     for name, x in (*seen, ("rewards", rollout.rewards)):
         if not x.is_floating_point():
@@ -153,6 +153,6 @@ def check_rollout(rollout: Rollout) -> None:
         if not bool(finite.all()):
             per_env = finite.transpose(0, 1).flatten(1).all(1)
             raise EnvFailure(
-                f"environment {int((~per_env).nonzero()[0])} sent {name} that are NaN or infinite; "
+                f"environment {int((~per_env).nonzero()[0])} sent {name} that are NaN or infinite: "
                 "fix the environment, or wrap it to clip or replace them"
             )

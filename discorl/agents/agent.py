@@ -31,7 +31,7 @@ class Agent:
     rule: UpdateRule
     optimiser: optim.Transform
     burn_in: int = 0
-    """First steps of a rollout that only warm up the state of a recurrent network, without loss."""
+    """First steps of a rollout that only warm up a recurrent network's state and have no loss."""
     native: bool = False
     """Learn with the kernels of ``ops/native``, where they apply: one agent on the CPU."""
 
@@ -44,8 +44,8 @@ class Agent:
             raise DiscorlError(f"burn_in must be 0 or more steps, not {self.burn_in}")
         if self.burn_in and self.net.initial_memory(1) is None:
             raise DiscorlError(
-                "burn_in warms up a memory, but the network has none: set burn_in to 0, or give "
-                "the network a core with --net.core-lstm"
+                "burn_in warms up a memory, but the network has none: set burn_in to 0, or add a "
+                "core with --net.core-lstm"
             )
 
     def init_state(
@@ -57,7 +57,7 @@ class Agent:
         return AgentState(params, self.optimiser.init(params), self.rule.init_state(params))
 
     def initial_memory(self, num_envs: int, device: torch.device | str = "cpu") -> Memory:
-        """The memory with which a recurrent agent begins to act; None for others."""
+        """The memory that a recurrent agent starts acting with; None for others."""
         return tree.to(self.net.initial_memory(num_envs), device)
 
 
@@ -66,7 +66,7 @@ def adam_clip(
 ) -> optim.Transform:
     """The reference's optimiser: Adam, **then** clip each element, then the learning rate.
 
-    Weight decay is decoupled: it joins after the clip, so that the clip bounds Adam's step alone.
+    Weight decay is decoupled: it is added after the clip, which bounds only Adam's step.
     """
     decay = (optim.add_decayed_weights(weight_decay),) if weight_decay else ()
     return optim.chain(
@@ -83,7 +83,7 @@ def agent_net(
     net: NetConfig | None = None,
     torso: nn.Module | None = None,
 ) -> AgentNet:
-    """The network for an environment and a rule; ``torso`` is one of your own, see ``Torso``."""
+    """The network for an environment and a rule; ``torso`` can be your own, see ``Torso``."""
     net = net or NetConfig()
     if torso is None:
         torso, size = make_torso(spec, net)

@@ -1,9 +1,9 @@
-"""An agent whose first-order learning is compiled where that pays.
+"""An agent whose first-order learning is compiled where that pays off.
 
 The targets and the optimiser are many small operations, which torch.compile merges. The network is
-large matrix products, which no compiler improves; they, and what comes between them, softmax above
-all, are left to kernels of our own (``ops/native``). Nothing that a meta-gradient crosses may be
-compiled: torch.compile has no double backward, nor have the kernels.
+large matrix products, which no compiler improves; they, and what comes between them, above all
+softmax, are left to our own kernels (``ops/native``). Nothing that a meta-gradient crosses may be
+compiled: neither torch.compile nor the kernels have a double backward.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class CompiledRule:
 
 
 def compile_agent(agent: Agent) -> Agent:
-    """The agent with compiled targets and optimiser, or as it was if there is no compiler.
+    """The agent with compiled targets and optimiser, or unchanged if there is no compiler.
 
-    It also gets the kernels, for the CPU, if they can be built. The first updates take up to a
-    minute longer. The numbers differ from the uncompiled ones by rounding only.
+    It also gets the CPU kernels, if they can be built. The first updates take up to a minute
+    longer. The numbers differ from the uncompiled ones only by rounding.
     """
     if not _compiler_works():
-        warnings.warn("no working C++ compiler was found; going on uncompiled", stacklevel=2)
+        warnings.warn("no working C++ compiler was found; running uncompiled", stacklevel=2)
         return agent
     rule: Any = CompiledRule(agent.rule, torch.compile(agent.rule.targets))
     optimiser = Transform(agent.optimiser.init, torch.compile(agent.optimiser.update))
@@ -58,6 +58,6 @@ def _kernels_work() -> bool:
     try:
         native.build()
     except DiscorlError as e:
-        warnings.warn(f"going on without the kernels for the CPU: {e}", stacklevel=3)
+        warnings.warn(f"running without the CPU kernels: {e}", stacklevel=3)
         return False
     return True

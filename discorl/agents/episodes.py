@@ -1,4 +1,4 @@
-"""Returns and lengths of episodes, counted as they go on."""
+"""Returns and lengths of episodes, counted as they run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunningEpisodes:
         self._only_resets = None if is_dead is None else is_dead.cpu()
 
     def take(self, ended: Tensor) -> list[tuple[float, float]]:
-        """Return and length of those that ``ended`` [B]; they begin anew."""
+        """Return and length of those that ``ended`` [B]; their counts start again from 0."""
         if not bool(ended.any()):
             return []
         pairs = torch.stack([self.returns[ended], self.lengths[ended]], 1)

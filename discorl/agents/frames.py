@@ -18,9 +18,9 @@ GOES_ON, FROM_ZEROS, FROM_REPEATS = range(3)
 @tree.register
 @dataclass(frozen=True)
 class Frames:
-    """The frames of stacked observations, and where a stack does not go on from the one before.
+    """The frames of stacked observations, and where a stack does not continue the previous one.
 
-    At such a start (the first of an episode) older frames are zeros or repeats of the first one.
+    There (at the start of an episode) older frames are zeros or repeats of the first one.
     """
 
     frames: Tensor  # [T + k - 1, B, C, ...]
@@ -30,7 +30,7 @@ class Frames:
 def unstack_observations(observations: Observation, num_stacked: int) -> Any:
     """``unstack`` for observations of one tensor or several.
 
-    Of several, those whose first axis cannot hold so many frames are kept as they are.
+    Of several, those whose first axis cannot hold that many frames are kept as they are.
     """
     if isinstance(observations, Tensor):
         return unstack(observations, num_stacked)
@@ -38,7 +38,7 @@ def unstack_observations(observations: Observation, num_stacked: int) -> Any:
     if not any(parts.values()):
         raise DiscorlError(
             f"none of the observations {', '.join(parts)} is a stack of {num_stacked} frames: set "
-            "frame_stack to 1 or to the environment's number"
+            "frame_stack to 1 or to what the environment stacks"
         )
     return {k: unstack(x, num_stacked) if parts[k] else x for k, x in observations.items()}
 
@@ -55,14 +55,14 @@ def unstack(observations: Tensor, num_stacked: int) -> Frames:
     if not _is_divisible(observations, num_stacked):
         raise DiscorlError(
             f"observations of shape {tuple(observations.shape[2:])} are not stacks of "
-            f"{num_stacked} frames: set frame_stack to 1 or to the environment's number"
+            f"{num_stacked} frames: set frame_stack to 1 or to what the environment stacks"
         )
     stacks = observations.unflatten(2, (num_stacked, -1))  # [T, B, k, C, ...]
     older, newest = stacks[:, :, :-1], stacks[:, :, -1]
 
     goes_on = (older[1:] == stacks[:-1, :, 1:]).flatten(2).all(-1)
     starts = torch.full(observations.shape[:2], GOES_ON, dtype=torch.uint8, device=older.device)
-    # All frames of the first stack are kept, so it needs no explanation; few others do.
+    # All frames of the first stack are kept, so it needs no mark; few others do.
     for t, b in (~goes_on).nonzero().tolist():
         starts[t + 1, b] = _kind_of_start(stacks[t + 1, b])
     frames = torch.cat([older[0].transpose(0, 1), newest])
@@ -74,7 +74,7 @@ def _is_divisible(observations: Tensor, num_stacked: int) -> bool:
 
 
 def _kind_of_start(stack: Tensor) -> int:
-    """How a stack [k, C, ...] that does not go on from another was filled."""
+    """How a stack [k, C, ...] that does not continue another was filled."""
     older, newest = stack[:-1], stack[-1:]
     if not bool(older.any()):
         return FROM_ZEROS

@@ -28,8 +28,8 @@ class Network(Protocol):
     """What an agent's network offers; it must be an ``nn.Module``.
 
     ``AgentNet`` is one, and ``own_agent.ModuleNet`` makes one of any module. Memory is a tree of
-    tensors with the batch first, None for a network that has none. It starts afresh wherever an
-    episode begins, that is where ``discount`` is 0.
+    tensors with the batch first, None for a network that has none. It resets wherever an episode
+    begins, that is, where ``discount`` is 0.
     """
 
     num_actions: int
@@ -44,7 +44,7 @@ class Network(Protocol):
         ...
 
     def output(self, observation: Observation, memory: Memory = None) -> AgentOutput:
-        """Every head for every action, one step on from ``memory``. [N, ...] -> [N, ...]"""
+        """Every head for every action, one step after ``memory``. [N, ...] -> [N, ...]"""
         ...
 
     def unroll(self, rollout: Rollout, reader: Reader | None, *, differentiable: bool) -> Unroll:
@@ -82,11 +82,11 @@ def with_params(net: N, params: Params, fn: Callable[[N], T]) -> T:
 
 
 def check_heads(net: Network, required: Heads) -> None:
-    """Raise if the network lacks a head that the rule needs, or has it in another size."""
+    """Raise if the network lacks a head that the rule needs, or has it in the wrong size."""
     present: Heads | None = getattr(net, "head_sizes", None)
     if present is None:
         raise DiscorlError(
-            "the agent network does not say which heads it has; build it with "
+            "the agent network does not say which heads it has: build it with "
             "discorl.AgentNet(torso, ..., heads=rule.heads(num_actions))"
         )
     for kind in ("flat", "per_action"):
@@ -94,18 +94,18 @@ def check_heads(net: Network, required: Heads) -> None:
         for name, size in need.items():
             if name not in have:
                 raise DiscorlError(
-                    f"the agent network lacks the head '{name}' (size {size}) that the rule needs; "
+                    f"the agent network lacks the head '{name}' (size {size}) that the rule needs: "
                     "build the network with heads=rule.heads(num_actions)"
                 )
             if have[name] != size:
                 raise DiscorlError(
                     f"the agent network's head '{name}' has size {have[name]}, but the rule needs "
-                    f"{size}; build the network with heads=rule.heads(num_actions)"
+                    f"{size}: build the network with heads=rule.heads(num_actions)"
                 )
 
 
 class _Holder(nn.Module):
-    """``functional_call`` calls ``forward`` only; this one hands the network to a function."""
+    """``functional_call`` only calls ``forward``; here that passes the network to a function."""
 
     def __init__(self, net: Any) -> None:
         super().__init__()

@@ -17,10 +17,10 @@ from discorl.types import Rollout
 class Replay:
     """Keeps the last ``capacity`` trajectories in tensors allocated once.
 
-    Of the behaviour policy only the logits are kept; y, z and q are computed anew when learning.
-    Every field keeps its type, so images stay bytes; of observations that are stacks of
-    ``frame_stack`` frames, also of several tensors of them, each frame is kept once. Time comes
-    first in storage as in rollouts, so that a sample is one gather for each field.
+    Of the behaviour policy only the logits are kept; y, z and q are recomputed when learning.
+    Every field keeps its type, so images stay bytes. If observations, or some of their tensors, are
+    stacks of ``frame_stack`` frames, each frame is kept once. Time comes first in storage, as in
+    rollouts, so that a sample is one gather per field.
     """
 
     def __init__(self, capacity: int, frame_stack: int = 1) -> None:
@@ -45,7 +45,7 @@ class Replay:
         return _num_bytes(self._storage)
 
     def num_bytes_for(self, rollout: Rollout) -> int:
-        """Memory that a full replay of such trajectories takes."""
+        """Memory that a replay full of such trajectories takes."""
         packed = self._pack(tree.map(lambda x: x[:, :1], rollout))
         return self.capacity * _num_bytes(packed)
 
@@ -54,7 +54,7 @@ class Replay:
         num_new = rollout.actions.shape[1]
         if num_new > self.capacity:
             raise DiscorlError(
-                f"a rollout of {num_new} trajectories does not fit a replay of {self.capacity}; "
+                f"a rollout of {num_new} trajectories does not fit in a replay of {self.capacity}: "
                 "raise replay_capacity or lower num_envs"
             )
         packed = self._pack(rollout)
@@ -71,8 +71,8 @@ class Replay:
     def sample(self, batch_size: int, generator: torch.Generator, num_fresh: int = 0) -> Rollout:
         """Draw trajectories uniformly, with replacement. [T, batch_size, ...]
 
-        ``num_fresh`` of them are of the last rollout instead, without replacement; where that has
-        fewer, the newest before it fill up.
+        ``num_fresh`` of them come from the last rollout instead, without replacement; if it has
+        fewer, the newest ones before it make up the difference.
         """
         if self._storage is None:
             raise DiscorlError("the replay is empty: add a rollout before sampling")
@@ -98,12 +98,12 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what ``state_dict`` gave of a replay of the same capacity."""
+        """Restore what ``state_dict`` returned, from a replay of the same capacity."""
         storage: Rollout | None = state["storage"]
         if storage is not None and storage.actions.shape[1] != self.capacity:
             raise DiscorlError(
-                f"the saved replay holds {storage.actions.shape[1]} trajectories, "
-                f"this one {self.capacity}: keep replay_capacity as it was"
+                f"the saved replay holds {storage.actions.shape[1]} trajectories, but this one "
+                f"holds {self.capacity}: keep replay_capacity as it was"
             )
         self._storage, self._next, self._size = storage, state["next"], state["size"]
         self._num_newest = state["num_newest"]
@@ -132,13 +132,13 @@ class Replay:
         except RuntimeError:  # of which running out of memory is one, on every device
             size = _num_bytes(packed) * self.capacity / packed.actions.shape[1]
             raise DiscorlError(
-                f"there is no memory for a replay of {self.capacity} trajectories "
+                f"not enough memory for a replay of {self.capacity} trajectories "
                 f"({size / 1e9:.1f} GB): lower replay_capacity or replay_transitions"
             ) from None
 
 
 def num_trajectories(num_transitions: int, rollout_length: int) -> int:
-    """How many trajectories hold so many transitions; each time step is one."""
+    """How many trajectories hold this many transitions; each time step is one."""
     return -(-num_transitions // rollout_length)
 
 

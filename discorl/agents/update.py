@@ -13,7 +13,7 @@ from discorl.agents.agent import Agent
 from discorl.agents.burn_in import warm_up, without_burn_in
 from discorl.agents.network import with_params
 from discorl.ops import native
-from discorl.ops.moments import MeanFn
+from discorl.ops.moments import MeanFn, alone
 from discorl.ops.step_means import live_mean
 from discorl.optim import global_norm
 from discorl.types import (
@@ -46,7 +46,7 @@ def update_agent(
     rollout: Rollout,
     *,
     differentiable: bool = False,
-    across: MeanFn = lambda x: x,
+    across: MeanFn = alone,
     each: Each = one_agent,
 ) -> tuple[AgentState, UpdateInfo]:
     """Train the agent once on a rollout.
@@ -180,7 +180,7 @@ def loss_and_output_grads(
 
 
 def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
-    """Which of the T-1 steps count. Terminal steps always do; they teach most. Dead ones never."""
+    """Which of T-1 steps count. Terminal steps always do: they teach most. Dead steps never do."""
     if mask_episode_starts:  # which are dead or follow a dead step, if there are such steps
         return (rollout.discounts[:-1] > 0).to(rollout.rewards.dtype)
     if rollout.is_dead is not None:
@@ -188,7 +188,7 @@ def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:
     return torch.ones_like(rollout.rewards[:-1])
 
 
-def masked_mean(per_step: Tensor, mask: Tensor, across: MeanFn = lambda x: x) -> Tensor:
+def masked_mean(per_step: Tensor, mask: Tensor, across: MeanFn = alone) -> Tensor:
     """Mean over the steps that count.
 
     With several processes it is a share: the mean of the shares is the mean over all steps that

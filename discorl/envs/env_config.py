@@ -16,34 +16,38 @@ class EnvConfig:
     """Environments from Gymnasium and other packages. The names also work without 'env.'."""
 
     truncation: Literal["bootstrap", "terminate"] = "bootstrap"
-    """What a time limit does: bootstrap adds the discounted value of the state it cut off to the
-    last reward; terminate ends the episode for good, as the reference does. Rules without a value
-    always terminate."""
+    """What happens at a time limit: bootstrap adds the discounted value of the final state to the
+    last reward; terminate treats it as a real end, as the reference does. Rules without a value
+    function always terminate."""
     workers: Literal["sync", "async"] = "sync"
-    """sync steps the copies one after the other; async gives each a process of its own, which pays
-    where a step takes more than about a millisecond."""
+    """sync steps the copies in turn; async runs each in its own process, which pays off when a
+    step takes more than about a millisecond."""
     autoreset: Literal["same-step", "next-step"] = "same-step"
-    """When a copy resets. next-step spends a time step on it, which is left out of learning."""
+    """When a copy resets: in the step that ends the episode, or in an extra step that is left out
+    of learning."""
     action_bins: int = 5
-    """Values that each dimension of a continuous action can take, from its lowest to its
-    highest. The agent chooses among all their combinations."""
+    """How many evenly spaced values each dimension of a continuous action can take, from its
+    lowest to its highest. The agent chooses among all combinations."""
     normalize_observations: bool = False
-    """Scale vector observations by their running mean and deviation, kept with the agent."""
+    """Normalise vector observations by their running mean and standard deviation, which are saved
+    with the agent."""
     image_layout: Literal["auto", "channels-first", "channels-last"] = "auto"
-    """Which axis of an image holds the channels; auto takes the first if it is shorter than the
-    last, else the last."""
+    """Which axis of an image holds the channels; auto picks the first if it is shorter than the
+    last, otherwise the last."""
     reward_scale: float = 1.0
-    """Factor of every reward. Episode returns are reported without it."""
+    """Multiply every reward by this. Reported episode returns are unscaled."""
     reward_clip: float | None = None
-    """Clip rewards to between minus this and this, after scaling. Returns are reported without."""
+    """Clip rewards to plus or minus this, after scaling. Reported episode returns are unclipped."""
     suite: SuiteSettings | None = None
-    """Options of the task's suite, such as sticky actions; None for its defaults."""
+    """Options of the task's suite, such as sticky actions; None uses the suite's defaults."""
 
     def __post_init__(self) -> None:
         if self.action_bins < 2:
             raise DiscorlError(f"env: action_bins must be at least 2, not {self.action_bins}")
         if not math.isfinite(self.reward_scale) or self.reward_scale == 0:
-            raise DiscorlError(f"env: reward_scale must be a number but 0, not {self.reward_scale}")
+            raise DiscorlError(
+                f"env: reward_scale must be a number other than 0, not {self.reward_scale}"
+            )
         if self.reward_clip is not None and not 0 < self.reward_clip < math.inf:
             raise DiscorlError(f"env: reward_clip must be a number above 0, not {self.reward_clip}")
 
@@ -51,18 +55,16 @@ class EnvConfig:
 MAKING = ("workers", "autoreset")
 """Settings of how copies of an environment are made."""
 OURS = ("truncation", "suite")
-"""What a time limit does is up to training, and the options of a suite have a check of theirs."""
+"""Not checked here: training handles time limits, and suite options have their own check."""
 
 
 def check_unchanged(
     options: EnvConfig | None, name: str, settings: Collection[str] | None = None
 ) -> None:
-    """Raise if one of the settings, or of all but ``OURS``, is changed, which ``name`` ignores."""
+    """Raise if a setting that ``name`` ignores was changed; by default, all but ``OURS``."""
     defaults = EnvConfig()
     if settings is None:
         settings = [field.name for field in fields(EnvConfig) if field.name not in OURS]
     for setting in settings:
         if options is not None and getattr(options, setting) != getattr(defaults, setting):
-            raise DiscorlError(
-                f"--{setting.replace('_', '-')} does nothing for {name}: leave it away"
-            )
+            raise DiscorlError(f"--{setting.replace('_', '-')} does nothing for {name}: remove it")

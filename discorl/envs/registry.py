@@ -75,55 +75,54 @@ _cartpole = partial(
 _sampled_catch = partial(Catch, rows=(4, 8), columns=(4, 8), shuffle_actions=True)
 
 TASKS = [
-    # Looked up when called, so that a test can put its own class in its place.
-    Entry("catch", "Catch on an 8x8 board", lambda n, **where: Catch(n, **where)),
-    Entry("catch:ROWSxCOLUMNS", "Catch on a board of that size", Catch),
-    Entry("catch:sampled", "Catch on a drawn board, 4x4 to 8x8", _sampled_catch),
+    Entry("catch", "Catch on an 8x8 board", Catch),
+    Entry("catch:ROWSxCOLUMNS", "Catch on a board of the given size", Catch),
+    Entry("catch:sampled", "Catch on a random board, 4x4 to 8x8", _sampled_catch),
     *(
         Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d+))?")
         for name, task in GRID_TASKS.items()
     ),
     Entry(
         "chain, chain:DELAY",
-        "a first action that pays after DELAY steps (5 to 30); may end in :noisy, :bits or "
+        "a first action that pays off after DELAY steps (5 to 30); add :noisy, :bits or "
         ":noisy-bits",
         _chain,
         r"(?::(?P<kind>noisy|bits|noisy-bits))?",
     ),
     Entry("deep-sea:SIZE", "a treasure that takes exploration to find", _deep_sea),
-    Entry("deep-sea", "a deep sea of a drawn size, 4 to 10", partial(_deep_sea, size=(4, 10))),
+    Entry("deep-sea", "a deep sea of random size, 4 to 10", partial(_deep_sea, size=(4, 10))),
     Entry("memory:LENGTH", "a cue to remember for LENGTH steps: needs a recurrent network", Memory),
     Entry(
         "memory",
-        "a cue to remember for a drawn time, 2 to 10 steps",
+        "a cue to remember for a random time, 2 to 10 steps",
         partial(Memory, length=(2, 10), shuffle_actions=True),
     ),
     Entry("umbrella:LENGTH", "one early choice among random rewards", Umbrella),
     Entry(
         "umbrella",
-        "an umbrella chain of a drawn length, 5 to 30",
+        "an umbrella chain of random length, 5 to 30",
         partial(Umbrella, length=(5, 30), shuffle_actions=True),
     ),
-    Entry("bandit:ARMS, bandit:ARMSxCONTEXTS", "a drawn bandit: episodes of one step", Bandit),
+    Entry("bandit:ARMS, bandit:ARMSxCONTEXTS", "a random bandit with one-step episodes", Bandit),
     Entry("cartpole", "the dynamics of CartPole-v1", CartPole),
     Entry(
         "cartpole:sampled",
-        "cart-pole with drawn masses, length, gravity, force and horizon",
+        "cart-pole with random masses, length, gravity, force and horizon",
         _cartpole,
     ),
     Entry(
         "balance, balance:DIMENSIONSxACTIONS",
-        "a drawn linear system to keep from drifting apart (3x3)",
+        "a random linear system to keep stable (3x3)",
         Balance,
     ),
-    Entry("mdp, mdp:STATESxACTIONS", "a drawn Markov decision process (10x3)", MDP),
+    Entry("mdp, mdp:STATESxACTIONS", "a random Markov decision process (10x3)", MDP),
 ]
 
 KNOWN = {entry.name: entry.description for entry in TASKS} | {
-    "grid:NAME:MOVES": "one of these grid worlds with 4, 5 (as without) or 9 moves",
-    "NAME@SEED": "another draw of what any task above draws, such as bandit:5@7",
+    "grid:NAME:MOVES": "one of these grid worlds with 4, 5 (the default) or 9 moves",
+    "NAME@SEED": "another random version of any task above, such as bandit:5@7",
     "gym:ID": "a Gymnasium environment, such as gym:CartPole-v1",
-    "gym:MODULE:ID": "the same, from a package that registers it when it is imported",
+    "gym:MODULE:ID": "the same, from a package that registers it on import",
 }
 """Names and descriptions, as ``discorl envs`` lists them."""
 
@@ -137,7 +136,7 @@ def make_env(
 ) -> Env:
     """Copies of the environment called ``name``.
 
-    Suites of games stack their last ``frame_stack`` frames, or as many as is their own default.
+    Suites of games stack their last ``frame_stack`` frames; None for each suite's default.
     """
     suites.check_settings(name, options.suite if options else None)
     if name.startswith("gym:"):
@@ -156,7 +155,7 @@ def make_env(
             processes=options.workers == "async",
             next_step=options.autoreset == "next-step",
         )
-        # Where the suite says how its images lie, nobody has to guess.
+        # No need to guess the layout of images if the suite states it.
         options = replace(options, image_layout=suite.image_layout or options.image_layout)
         return GymnasiumEnv(envs, device, name=f"'{name}'", options=options, owned=True)
     env = make_tensor_env(name, num_envs, device)
@@ -184,4 +183,4 @@ def _names_like(name: str) -> str:
         return ", ".join(alike)
     heads = dict.fromkeys(re.split("[:,]", known)[0] for known in KNOWN if "@" not in known)
     heads |= dict.fromkeys(suite.prefix for suite in suites.SUITES)
-    return f"{', '.join(heads)}; 'discorl envs' lists what may follow them"
+    return f"{', '.join(heads)}; run 'discorl envs' to see all forms"

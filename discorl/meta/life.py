@@ -1,6 +1,6 @@
-"""A life: agents act, learn by the rule from what they saw, and their value functions with them.
+"""A life: agents act and learn by the rule from what they saw, and so do their value functions.
 
-This is the one loop over updates. What is kept of an update is up to the caller: the estimators of
+This is the only loop over updates. What is kept of an update is up to the caller: the estimators of
 the rule's gradient (``estimators/``) keep what they differentiate, a trial keeps returns.
 """
 
@@ -30,7 +30,7 @@ class Source(Protocol[W]):
 
     @property
     def num_updates(self) -> int:
-        """Updates that there are rollouts for."""
+        """How many updates there are rollouts for."""
         ...
 
     def collect(self, world: W, agents: AgentState) -> tuple[Rollout, W]:
@@ -44,7 +44,7 @@ class Source(Protocol[W]):
 
 @dataclass(frozen=True)
 class GivenRollouts:
-    """Rollouts that are all there beforehand; the world is the number of those used."""
+    """Rollouts that were all made in advance; the world is the number used so far."""
 
     training: Sequence[Rollout]
     validation: Rollout
@@ -73,7 +73,7 @@ class Life(Generic[W]):
 
 @dataclass(frozen=True)
 class Update(Generic[W]):
-    """One update, for whoever keeps something of it."""
+    """One update, for callers that keep some of it."""
 
     before: AgentState
     rollout: Rollout
@@ -98,7 +98,7 @@ Earlier = tuple[KeptUpdate, ...]
 
 
 def disowned(earlier: Earlier, due: Tensor | None = None) -> Earlier:
-    """Updates that are no longer those of the agents that are due; of all if that is None."""
+    """Mark the updates as no longer belonging to the agents that are due; all if that is None."""
     return tuple(
         replace(x, own=torch.zeros_like(x.own) if due is None else x.own & ~due) for x in earlier
     )
@@ -117,18 +117,18 @@ def live(
 ) -> tuple[Life[W], K]:
     """All updates that ``source`` has rollouts for; ``keep`` adds each to what was ``kept`` so far.
 
-    Agents that are not ``judged`` in the end need no value functions: theirs stay as they are.
+    Agents that are not ``judged`` at the end need no value functions: theirs stay as they are.
     """
 
-    # A function of its own, so that nothing of an update lives on but what is kept.
+    # A separate function, so that nothing of an update outlives it except what is kept.
     def once(life: Life[W], kept: K) -> tuple[Life[W], K]:
         rollout, world = source.collect(life.world, tree.detach(life.agents))
         follow = graph != "none"
         agents, info = window.update(rule_params, life.agents, rollout, differentiable=follow)
         learnt_from, values = window.learnt_from(rollout), life.values
         if judged:
-            logits, many = info.predictions.logits.detach(), (window.across, window.each)
-            values = window.meta_value.update(values, learnt_from, logits, *many)
+            logits = info.predictions.logits.detach()
+            values = window.meta_value.update(values, learnt_from, logits, window.each)
         kept = keep(kept, Update(life.agents, rollout, learnt_from, info, world))
         if graph == "each update":
             agents = tree.detach(agents)

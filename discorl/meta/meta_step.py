@@ -28,21 +28,21 @@ SumFn = Callable[[Params], Params]
 
 @dataclass(frozen=True)
 class MetaOptimiser:
-    """How gradients of the rule become steps of it."""
+    """How the rule's gradients become steps."""
 
     learning_rate: float = 1e-3
-    """Step size."""
+    """Learning rate of the rule's Adam."""
     per_agent: bool = True
-    """A separate Adam for each agent's gradient, then the mean; else one Adam for the mean."""
+    """Give each agent's gradient its own Adam, then average; otherwise one Adam for the mean."""
     max_abs_update: float = 1.0
-    """Clip each element of what Adam says, before the learning rate; 0 for no clip."""
+    """Clip each element of Adam's output, before the learning rate; 0 for no clipping."""
     max_norm: float = 1e3
-    """Gradients of an agent beyond this norm are left out and counted."""
+    """Drop, and count, an agent's gradient if its norm exceeds this."""
 
     def __post_init__(self) -> None:
         check_above_0("meta_optimiser: ", self, "learning_rate")
         if not self.max_abs_update >= 0:
-            raise DiscorlError("meta_optimiser: max_abs_update must be above 0, or 0 for no clip")
+            raise DiscorlError("meta_optimiser: max_abs_update must be 0 (no clipping) or more")
         if not self.max_norm > 0:
             raise DiscorlError(f"meta_optimiser: max_norm must be above 0, not {self.max_norm}")
 

@@ -21,7 +21,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.linear import Linear, init_params
 from discorl.nets.torsos import MLPTorso
-from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.moments import init_moments
 from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import EnvSpec, Params, Rollout, RuleState, StateValues
@@ -56,19 +56,20 @@ class MetaValueSettings:
     """The value function that judges agents for the meta-gradient."""
 
     torso: tuple[int, ...] = (256, 256)
-    """Layers of its network."""
+    """Layer widths of its network."""
     learning_rate: float = 3e-4
-    """Step size of its Adam."""
+    """Learning rate of its Adam."""
     discount: float = 0.997
-    """Discount of what the rule is to maximise."""
+    """Discount of the return that the rule should maximise."""
     lambda_: float = 0.95
     """Trace parameter of V-trace."""
     aligned: bool = True
-    """Pair each action with the reward that followed it; False is the reference's quirk."""
+    """Pair each action with the reward that followed it; False reproduces the reference's quirk of
+    pairing it with the one before."""
 
     def __post_init__(self) -> None:
         if not self.torso or min(self.torso) < 1:
-            raise DiscorlError("meta_value: torso needs a layer, and each a width of 1 or more")
+            raise DiscorlError("meta_value: torso needs one or more layers of width 1 or more")
         check_above_0("meta_value: ", self, "learning_rate")
         check_shares("meta_value: ", self, "discount", "lambda_")
 
@@ -93,20 +94,15 @@ class MetaValue:
         return MetaValueState(params, self.optimiser.init(params), moments)
 
     def estimate(
-        self, state: MetaValueState, rollout: Rollout, logits: Tensor, across: MeanFn
+        self, state: MetaValueState, rollout: Rollout, logits: Tensor
     ) -> tuple[StateValues, RuleState]:
         """V-trace for the policy ``logits`` [T, B, A]; everything is a constant for gradients."""
         with torch.no_grad():
             output = functional_call(self.net, state.params, (rollout.observations,))
-        return self._estimate(output, state, rollout, logits, across)
+        return self._estimate(output, state, rollout, logits)
 
     def update(
-        self,
-        state: MetaValueState,
-        rollout: Rollout,
-        logits: Tensor,
-        across: MeanFn,
-        each: Each = one_agent,
+        self, state: MetaValueState, rollout: Rollout, logits: Tensor, each: Each = one_agent
     ) -> MetaValueState:
         """Learn from a rollout; with ``each = tree.vmap`` many value functions at once."""
 
@@ -114,7 +110,7 @@ class MetaValue:
             params: Params, state: MetaValueState, rollout: Rollout, logits: Tensor
         ) -> tuple[Tensor, RuleState]:
             output = functional_call(self.net, params, (rollout.observations,))
-            values, moments = self._estimate(output.detach(), state, rollout, logits, across)
+            values, moments = self._estimate(output.detach(), state, rollout, logits)
             # The head's own scale takes the normalised error as it is.
             head = output[:-1]
             target = head.detach().squeeze(-1) + values.normalized_td
@@ -125,23 +121,18 @@ class MetaValue:
         with torch.enable_grad():
             loss, moments = each(loss_one)(params, state, rollout, logits)
             gradients = torch.autograd.grad(loss.sum(), list(params.values()))
-        grads = {k: across(g) for k, g in zip(params, gradients, strict=True)}
+        grads = dict(zip(params, gradients, strict=True))
         updates, optimiser = each(self.optimiser.update)(grads, state.optimiser, state.params)
         new_params = {k: p + updates[k] for k, p in state.params.items()}
         return MetaValueState(new_params, optimiser, moments)
 
     def _estimate(
-        self,
-        output: Tensor,
-        state: MetaValueState,
-        rollout: Rollout,
-        logits: Tensor,
-        across: MeanFn,
+        self, output: Tensor, state: MetaValueState, rollout: Rollout, logits: Tensor
     ) -> tuple[StateValues, RuleState]:
         value = ValueHead(num_bins=None).value(output)
         if not self.aligned:
             rollout = delay_rewards(rollout)
-        return estimate_values(value, logits, rollout, state.moments, self.returns, across)
+        return estimate_values(value, logits, rollout, state.moments, self.returns)
 
 
 def make_meta_value(settings: MetaValueSettings, spec: EnvSpec) -> MetaValue:
@@ -156,7 +147,7 @@ def delay_rewards(rollout: Rollout) -> Rollout:
     """Rewards and discounts one step late, as the reference's meta-value function takes them."""
     if rollout.is_dead is not None:
         raise DiscorlError(
-            "rewards one step late mean nothing where environments reset in a step of their own: "
+            "rewards one step late make no sense in environments that reset in a separate step: "
             "pair each action with its own reward (--meta-value.aligned)"
         )
 

@@ -20,9 +20,13 @@ class ObjectiveWeights:
     """Weight of each regulariser; the defaults are the public notebook's."""
 
     policy_entropy: float = 1e-2
+    """Weight of the policy's negative entropy, which keeps the policy from collapsing."""
     prediction_entropy: float = 1e-3
+    """Weight of the negative entropy of y and z, which keeps them spread out."""
     target_mean: float = 1e-3
+    """Weight of each target's squared mean, which keeps the targets from drifting."""
     target_kl: float = 1e-2
+    """Weight of the divergence between the target network's policy and the policy target."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """A population is groups: agents of one structure on one kind of task, living side by side.
 
 Every tensor of their states has a leading axis of P agents, each of which acts in E copies of its
-own draw of the task. A group has a generator of its own, so that what it does depends neither on
-the other groups nor on which process it lives in.
+own draw of the task. A group has its own generator, so that what it does depends neither on the
+other groups nor on which process it lives in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Lifetimes:
     """How long agents live before they are born again: a budget drawn with weight 1 / budget."""
 
     budgets: tuple[int, ...] = ()
-    """In updates; none: agents live for ever."""
+    """In updates; empty if agents live forever."""
 
     def draw(self, num: int, generator: torch.Generator) -> Tensor:
         """Budgets of ``num`` agents, where the generator is. [num]"""
@@ -94,7 +94,7 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
 
 
 def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Generator) -> GroupState:
-    """Agents that are due start again from nothing, on a new draw of the task. ``due`` [P]"""
+    """Agents that are due start from scratch, on a new draw of the task. ``due`` [P]"""
     index = due.nonzero().flatten()
     if len(index) == 0:
         return state

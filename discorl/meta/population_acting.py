@@ -28,7 +28,7 @@ class Episodes:
 class GroupActing:
     """A group on its way through a window."""
 
-    state: GroupState  # its agents are those of the start: life goes on without them
+    state: GroupState  # its agents are those of the start: they are updated elsewhere
     episodes: Episodes  # that ended on the way
     ahead: tuple[Rollout, ...] = ()  # collected before the first update and not used yet
 
@@ -72,7 +72,7 @@ class PopulationRollouts:
     def collect_validation(
         self, world: GroupActing, agents: AgentState
     ) -> tuple[Rollout, GroupActing]:
-        """Fresh rollouts of each copy, one after the other."""
+        """Fresh rollouts of each copy, in sequence."""
         if world.ahead:
             return world.ahead[0], world
         return self._act_to_judge(world, agents)

@@ -1,7 +1,7 @@
 """Replay for agents that live side by side: each keeps its own last trajectories.
 
-Beside ``agents/replay.py``, which writes into tensors allocated once and packs its frames: here a
-window must leave the state it began with as it was, agents forget at their birth one by one, and
+Unlike ``agents/replay.py``, which writes into tensors allocated once and packs its frames: here a
+window must leave its initial state unchanged, agents forget one by one when they are reborn, and
 all of it is tensors, which a checkpoint saves with the rest of a group.
 """
 

@@ -17,7 +17,6 @@ from discorl.bounds import check_at_least
 from discorl.errors import DiscorlError
 from discorl.meta import objective
 from discorl.meta.meta_value import MetaValue, MetaValueState
-from discorl.ops.moments import MeanFn
 from discorl.types import AgentState, DiscoTargets, Params, Rollout, Targets, UpdateInfo, Values
 
 MemoryMode = Literal["plain", "recompute", "mixed"]
@@ -25,30 +24,31 @@ MemoryMode = Literal["plain", "recompute", "mixed"]
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """What an agent does between two steps of the rule."""
+    """What each agent does between two steps of the rule."""
 
     num_updates: int = 20
-    """Updates that the meta-gradient goes back through."""
+    """Number of updates that the meta-gradient goes back through."""
     stride: int | None = None
-    """Updates between two steps of the rule. Fewer than num_updates: the window slides, and the
-    gradient goes back through updates of earlier meta-steps, too. None: num_updates, no overlap."""
+    """Updates between two steps of the rule. If fewer than num_updates, the window slides: the
+    gradient also goes back through updates of earlier meta-steps. None means num_updates, without
+    overlap."""
     num_envs: int = 32
-    """Copies of its task that each agent acts in: fresh trajectories for each update."""
+    """Copies of its task that each agent acts in; each gives one fresh trajectory per update."""
     rollout_length: int = 29
-    """Time steps of a trajectory."""
+    """Time steps per trajectory."""
     valid_length: int = 29
-    """Time steps of the trajectories that judge the updated agent."""
+    """Time steps per trajectory for judging the updated agent."""
     valid_rollouts: int = 1
-    """Such trajectories that each copy makes, one after the other."""
+    """How many of those trajectories each copy makes, in sequence."""
     acts_ahead: bool = False
-    """Collect all rollouts of a window before its first update, as the public notebook does."""
+    """Collect all of a window's rollouts before its first update, as the public notebook does."""
     num_replayed: int = 0
-    """Replayed trajectories that join the fresh ones in each update."""
+    """Replayed trajectories to add to the fresh ones in each update."""
     replay_capacity: int = 0
     """Trajectories that each agent keeps for replay."""
     memory: MemoryMode = "recompute"
-    """plain keeps the graph of all updates; recompute that of one at a time; mixed that of parts of
-    one, by forward-mode derivatives of the agents' gradient."""
+    """plain keeps the graph of all updates; recompute keeps one update at a time; mixed keeps
+    parts of one, using forward-mode derivatives of the agents' gradient."""
 
     def __post_init__(self) -> None:
         check_at_least(1, "window: ", self, "num_updates", "num_envs", "valid_rollouts")
@@ -56,15 +56,15 @@ class WindowSettings:
             raise DiscorlError("window: stride must be from 1 to num_updates")
         if self.memory == "plain" and self.num_earlier:
             raise DiscorlError(
-                "window: with memory plain there is nothing to slide over; use --window.memory "
-                "recompute or mixed, or no --window.stride"
+                "window: a window cannot slide with memory plain: use --window.memory recompute or "
+                "mixed, or remove --window.stride"
             )
         if min(self.rollout_length, self.valid_length) < 2:
             raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
         check_at_least(0, "window: ", self, "num_replayed", "replay_capacity")
         if self.num_replayed and self.replay_capacity < self.num_envs:
             raise DiscorlError(
-                "window: num_replayed needs a replay_capacity of num_envs trajectories or more"
+                "window: num_replayed needs a replay_capacity of at least num_envs trajectories"
             )
 
     @property
@@ -85,13 +85,12 @@ class Window:
     agent: Agent
     meta_value: MetaValue
     weights: objective.ObjectiveWeights
-    across: MeanFn = lambda x: x
     each: Each = one_agent
 
     @property
     def update(self) -> Callable[..., tuple[AgentState, UpdateInfo]]:
         """``update_agent`` for the agents of this window."""
-        return partial(update_agent, self.agent, across=self.across, each=self.each)
+        return partial(update_agent, self.agent, each=self.each)
 
     def learnt_from(self, rollout: Rollout) -> Rollout:
         """The time steps that the agents learn from."""
@@ -117,7 +116,7 @@ class Window:
             heads = with_params(self.agent.net, params, lambda net: net.validate(rollout))
             validation = objective.Validation(*heads)
             logits = validation.logits.detach()
-            judged, _ = self.meta_value.estimate(values, rollout, logits, self.across)
+            judged, _ = self.meta_value.estimate(values, rollout, logits)
             advantage = judged.normalized_advantage
             losses = objective.validation_loss(validation, rollout, advantage, self.weights)
             return *losses, judged

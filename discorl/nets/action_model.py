@@ -28,7 +28,7 @@ class ActionModel(nn.Module):
         head_hidden: Sequence[int],
         init_std: dict[str, float] | None = None,
     ) -> None:
-        """``init_std`` is that of the last layer of the heads it names."""
+        """``init_std`` is for the last layer of the heads it names."""
         super().__init__()
         self.num_actions = num_actions
         self.root = Linear(num_inputs, lstm_size)

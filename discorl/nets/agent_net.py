@@ -46,9 +46,9 @@ class _Parts(NamedTuple):
 
 
 class AgentNet(nn.Module):
-    """A torso of any kind, an LSTM ``core`` if wanted, and the heads that a rule asks for.
+    """A torso of any kind, optionally an LSTM ``core``, and the heads that a rule asks for.
 
-    It keeps the contract of ``agents/network.py``. Its memory is the state of the core.
+    It follows the contract in ``agents/network.py``. Its memory is the state of the core.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class AgentNet(nn.Module):
         *,
         zero_values: bool = False,
     ) -> None:
-        """With ``zero_values`` the last layer of v and q begins at 0."""
+        """With ``zero_values`` the last layer of v and q starts at 0."""
         super().__init__()
         if core is not None and core.num_inputs != embedding_size:
             raise DiscorlError(
-                f"the core takes {core.num_inputs} numbers, but the torso gives {embedding_size}: "
+                f"the core takes {core.num_inputs} inputs, but the torso gives {embedding_size}: "
                 f"use LSTM({embedding_size}, {core.hidden_size})"
             )
         self.num_actions = num_actions
@@ -150,7 +150,7 @@ class AgentNet(nn.Module):
     def read(self, rollout: Rollout, reader: Reader) -> ReadUnroll:
         """Logits, and the rule's reading of all states and actions: what a target network is for.
 
-        ``aux_pi`` and whatever else nobody reads is not computed.
+        ``aux_pi`` and other heads that the rule does not read are not computed.
         """
         num_steps = len(rollout.actions)
         embedding, _ = self._embed(rollout)
@@ -212,7 +212,7 @@ class AgentNet(nn.Module):
     def _state(self, memory: LSTMState | None) -> LSTMState:
         if memory is None:
             raise DiscorlError(
-                "a network with a core needs its memory: begin with initial_memory(batch)"
+                "a network with a core needs its memory: start with initial_memory(batch)"
             )
         return memory
 

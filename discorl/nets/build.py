@@ -16,7 +16,7 @@ from discorl.nets.torsos import MLPTorso
 from discorl.types import EnvSpec, ObservationSpec
 
 LARGE_IMAGE = 64
-"""Pixels of an image's shorter side from which it is downsampled by the IMPALA network."""
+"""Images whose shorter side has at least this many pixels get the IMPALA network."""
 IMAGE_TORSOS = {"conv": ConvTorso, "nature": NatureTorso, "impala": ImpalaTorso}
 
 
@@ -38,7 +38,7 @@ def embedding_size(torso: nn.Module) -> int:
     if not isinstance(size, int) or size < 1:
         raise DiscorlError(
             f"the torso {type(torso).__name__} does not say how large its embedding is: give it an "
-            "attribute embedding_size"
+            "embedding_size attribute"
         )
     return size
 

@@ -1,6 +1,6 @@
 """Torsos for images, channels first: a small one, the Nature CNN and the IMPALA residual net.
 
-They end in a dense layer with a relu. Everything in them has a double backward and a vmap rule.
+They end in a dense layer with a relu. All their operations have a double backward and a vmap rule.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class NatureTorso(nn.Module):
         num_inputs, *size = image_shape(shape)
         if min(size) < NATURE_MIN_PIXELS:
             raise DiscorlError(
-                f"the Nature network needs images of {NATURE_MIN_PIXELS} pixels or more, not "
+                f"the Nature network needs images of at least {NATURE_MIN_PIXELS} pixels, not "
                 f"{size[0]}x{size[1]}: use --net.torso-kind conv"
             )
         if len(channels) != len(NATURE_LAYERS):
             raise DiscorlError(
-                f"the Nature network has 3 convolutions: give 3 channels, not {len(channels)}"
+                f"the Nature network has 3 convolutions: pass 3 channels, not {len(channels)}"
             )
         self.layers = nn.ModuleList()
         for m, n, (kernel, stride) in zip(

@@ -20,12 +20,12 @@ PIECE = 64
 
 
 class DictTorso(nn.Module):
-    """Encodes each entry by a torso of its own and mixes the embeddings."""
+    """Encodes each entry with its own torso and mixes the embeddings."""
 
     def __init__(self, torsos: Mapping[str, nn.Module], sizes: Sequence[int], dense: int) -> None:
         super().__init__()
         self.names = tuple(torsos)
-        # A list, because names of entries may be ones that a ModuleDict refuses.
+        # A list, because a ModuleDict does not allow all names.
         self.torsos = nn.ModuleList(torsos.values())
         self.mix = Linear(sum(sizes), dense)
         self.embedding_size = dense
@@ -34,17 +34,17 @@ class DictTorso(nn.Module):
         parts = [
             torso(observation[name]) for name, torso in zip(self.names, self.torsos, strict=True)
         ]
-        # The heads are linear: without these two relus no entry could say what another one means.
+        # The heads are linear: without these two relus, entries could not influence each other.
         return torch.relu(self.mix(torch.relu(torch.cat(parts, -1))))
 
 
 class NetHackTorso(nn.Module):
     """Reads NetHack's ``glyphs`` [H, W], ``blstats`` [S] and, if it has one, ``message`` [L].
 
-    Glyphs are numbers of kinds of things, so each gets a learnt vector. The map is seen twice:
-    whole but coarse, and sharp around the player, whose place is in the first two ``blstats``.
-    Stacks of k screens are [k, H, W], [k * S] and [k * L], the newest last; all are seen around
-    the place where the player is now.
+    Glyphs are ids of things, so each gets a learnt vector. The map is seen twice: whole but
+    coarse, and sharp around the player, whose position is in the first two ``blstats``. Stacks of
+    k screens are [k, H, W], [k * S] and [k * L], the newest last; all are centred on the player's
+    current position.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class NetHackTorso(nn.Module):
         now = stats.unflatten(1, (self.num_screens, -1))[:, -1]
         near = self.near(self._embed(crop_around(glyphs, now[:, 0], now[:, 1], self.crop)))
         parts = [far.flatten(1), near.flatten(1)]
-        # Some numbers are small and some are scores; the logarithm fits both into a network.
+        # Some numbers are small and some are scores; the logarithm brings both into range.
         parts.append(self.stats(signed_log1p(network_input(stats, self.stats))))
         if self.characters is not None and self.message is not None:
             text = self.characters(observation["message"].long())
@@ -101,7 +101,7 @@ class NetHackTorso(nn.Module):
 def crop_around(board: Tensor, column: Tensor, row: Tensor, size: int) -> Tensor:
     """The ``size`` x ``size`` cells around a place on each of the boards [N, k, H, W].
 
-    Beyond the edge are zeros.
+    Cells beyond the edge are zeros.
     """
     margin = size // 2
     padded = nn.functional.pad(board, (margin, margin, margin, margin))

@@ -18,7 +18,7 @@ class Linear(nn.Linear):
     """A linear layer: weights truncated normal, bias zero.
 
     As in Haiku, samples beyond two standard deviations are redrawn and the deviation is not
-    rescaled for it; the default is 1 / sqrt(inputs).
+    rescaled to make up for it; the default is 1 / sqrt(inputs).
     """
 
     def __init__(self, num_inputs: int, num_outputs: int, init_std: float | None = None) -> None:
@@ -65,8 +65,8 @@ class MLP(nn.Module):
 def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Fresh parameters for ``module``, drawn from ``generator``; the module itself is not touched.
 
-    Every layer that has ``reset_parameters`` is drawn anew; parameters of other kinds keep the
-    values that their module was built with.
+    Every layer that has ``reset_parameters`` is redrawn; other parameters keep the values that
+    their module was built with.
     """
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     fresh = copy.deepcopy(module)

@@ -51,7 +51,7 @@ class LSTM(nn.Module):
         return lstm.unroll(self.input_gates(x), self._hidden_weight(), reset, state)
 
     def unroll_backward(self, x: Tensor, reset: Tensor) -> Tensor:
-        """Run from the last step to the first, starting anew where ``reset`` [S, B] is true.
+        """Run from the last step to the first, starting from zeros where ``reset`` [S, B] is true.
 
         ``x`` [S, B, I] -> hidden states [S, B, H]. The inputs of all steps are projected in one
         product; only the recurrence is left to the loop.
@@ -59,5 +59,5 @@ class LSTM(nn.Module):
         return lstm.unroll_backward(self.input_gates(x), self._hidden_weight(), reset)
 
     def _hidden_weight(self) -> Tensor:
-        """[H, 4H]; to be taken once, because its gradient is a whole kernel."""
+        """[H, 4H]; take it only once, because its gradient is a whole kernel."""
         return self.gates.weight[:, self.num_inputs :].T

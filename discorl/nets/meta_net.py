@@ -44,9 +44,9 @@ class MetaNetSizes:
     lifetime_embedding: tuple[int, ...] = (16,)
     """MLP on the lifetime LSTM's inputs."""
     lifetime_prediction_embedding: tuple[int, ...] = (16, 1)
-    """As ``embedding``, for the lifetime LSTM's own copies."""
+    """Like ``embedding``, for the lifetime LSTM's own copies."""
     lifetime_action_channels: tuple[int, ...] = (16, 2)
-    """As ``action_channels``, likewise."""
+    """Like ``action_channels``, for the lifetime LSTM's own copies."""
 
 
 class MetaOutput(NamedTuple):

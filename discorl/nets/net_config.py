@@ -18,27 +18,27 @@ class NetConfig:
     """The agent's network."""
 
     torso: tuple[int, ...] = (512, 512)
-    """Layers of the MLP on the observation."""
+    """Layer widths of the MLP on the observation."""
     action_lstm: int = 128
     """Size of the LSTM that steps once for each action."""
     head_hidden: tuple[int, ...] = (128,)
-    """Hidden layers of the heads of each action."""
+    """Hidden layer widths of the per-action heads."""
     torso_kind: TorsoKind = "auto"
-    """mlp; or for images conv (small ones), nature or impala. auto takes impala for images of 64
-    pixels and more, conv for smaller ones, and the MLP for everything else."""
+    """mlp; or, for images, conv (small ones), nature or impala. auto picks impala for images of 64
+    pixels or more, conv for smaller ones, and the MLP for everything else."""
     channels: tuple[int, ...] = ()
-    """Channels of the convolutions; none means the usual ones of the kind."""
+    """Channels of the convolutions; empty for the usual ones of that kind."""
     dense: int = 256
-    """Width of the layer behind the convolutions, or behind several encoders."""
+    """Width of the layer after the convolutions, or after several encoders."""
     core_lstm: int = 0
     """Size of an LSTM between torso and heads, a memory across time steps; 0 for none."""
     zero_values: bool = False
-    """Begin with values of exactly 0, instead of the reference's random ones. With bins up to 300
-    those can be far off, and where episodes are long, bootstrapping keeps them so for long."""
+    """Start with values of exactly 0 instead of the reference's random ones. With bins up to 300
+    those can be far off, and in long episodes bootstrapping keeps them off for a long time."""
 
     def __post_init__(self) -> None:
         widths = (*self.torso, self.action_lstm, *self.head_hidden, *self.channels, self.dense)
         if not self.torso or min(widths) < 1:
-            raise DiscorlError("net: every layer needs a width of 1 or more, and the torso a layer")
+            raise DiscorlError("net: torso needs a layer, and every layer a width of 1 or more")
         if self.core_lstm < 0:
-            raise DiscorlError(f"net: core_lstm must be 0 (none) or a size, not {self.core_lstm}")
+            raise DiscorlError(f"net: core_lstm must be 0 (none) or more, not {self.core_lstm}")

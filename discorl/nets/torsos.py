@@ -15,7 +15,7 @@ from discorl.types import Observation
 class Torso(Protocol):
     """Any ``nn.Module`` that turns observations [N, ...] into embeddings [N, embedding_size].
 
-    One of your own takes five lines, and then plugs in:
+    Your own takes only a few lines:
 
         class MyTorso(nn.Module):
             embedding_size = 64
@@ -28,10 +28,10 @@ class Torso(Protocol):
         net = agent_net(spec, rule, torso=MyTorso())
 
     Images come channels first, in the dtype of the environment; ``network_input`` scales them.
-    Where the environment has Dict observations, ``observation`` is a dict of tensors. Layers with
-    ``reset_parameters`` are drawn anew for each agent; other parameters keep their values. Batch
-    normalisation and other layers that change their own state are not for this, nor is activation
-    checkpointing: what runs again would find other parameters.
+    If the environment has Dict observations, ``observation`` is a dict of tensors. Layers with
+    ``reset_parameters`` are redrawn for each agent; other parameters keep their values. Do not use
+    batch normalisation or other layers that change their own state, nor activation checkpointing:
+    the second run would find other parameters.
     """
 
     embedding_size: int

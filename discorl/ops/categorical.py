@@ -68,5 +68,5 @@ def two_hot_position(x: Tensor, num_bins: int, max_abs: float) -> tuple[Tensor, 
     weight_lower = ((lower + 1) * width - max_abs - x) / (width + 1e-5)
     # On a bin exactly, the reference's floor and ceiling agree and all weight stays there.
     weight_lower = torch.where(position == lower, torch.ones_like(x), weight_lower)
-    # NaN has no bin: any will do, for its weights are NaN too, and are noticed there.
+    # NaN has no bin: any will do, because its weights are NaN too and show up there.
     return lower.long().clamp(0, num_bins - 2), 1 - weight_lower

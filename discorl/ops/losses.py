@@ -44,7 +44,7 @@ class _RowLoss(Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _, slope = output
         ctx.mark_non_differentiable(slope)
-        ctx.set_materialize_grads(False)  # no zeros for the slope, which nobody differentiates
+        ctx.set_materialize_grads(False)  # no zeros for the slope, which is never differentiated
         # Where a meta-gradient follows the target, the gradient is computed from it again.
         follows_target = any(x.requires_grad for x in inputs[1:])
         ctx.save_for_backward(*inputs, None if follows_target else slope)
@@ -69,7 +69,8 @@ class _KLLoss(_RowLoss):
 
         def block(slope: Tensor, x: Tensor, t: Tensor) -> Tensor:
             q, p = torch.softmax(x, -1, out=slope), torch.softmax(t, -1)
-            loss = (t - x).mul_(p).sum(-1) + _logsumexp(x, q) - _logsumexp(t, p)
+            difference = _below_largest(t).sub_(_below_largest(x)).mul_(p).sum(-1)
+            loss = difference + _log_normaliser(q) - _log_normaliser(p)
             slope.sub_(p)
             return loss
 
@@ -99,7 +100,8 @@ class _SparseCrossEntropy(_RowLoss):
 
         def block(slope: Tensor, x: Tensor, i: Tensor, w: Tensor) -> Tensor:
             q = torch.softmax(x, -1, out=slope)
-            loss = _logsumexp(x, q) * w.sum(-1) - (x.gather(-1, i) * w).sum(-1)
+            below = x.amax(-1, keepdim=True) - x.gather(-1, i)
+            loss = ((_log_normaliser(q).unsqueeze(-1) + below) * w).sum(-1)
             slope.scatter_add_(-1, i, -w)
             return loss
 
@@ -119,9 +121,16 @@ class _SparseCrossEntropy(_RowLoss):
         return _SparseCrossEntropy.vmap_rows(info, in_dims, *inputs)
 
 
-def _logsumexp(logits: Tensor, probabilities: Tensor) -> Tensor:
-    """log sum exp(logits) when the softmax is there already: its largest entry cannot underflow."""
-    return logits.amax(-1) - probabilities.amax(-1).log()
+def _below_largest(logits: Tensor) -> Tensor:
+    """Logits less the largest of their row: logits may be large, the loss is not, and differences
+    of large numbers would cost it digits."""
+    return logits - logits.amax(-1, keepdim=True)
+
+
+def _log_normaliser(probabilities: Tensor) -> Tensor:
+    """log sum exp of logits below their largest, from their softmax: its largest entry cannot
+    underflow."""
+    return -probabilities.amax(-1).log()
 
 
 def _of_rows(

@@ -15,7 +15,12 @@ EPS = 1e-6
 ROOT_EPS = 1e-12
 
 MeanFn = Callable[[Tensor], Tensor]
-"""Averages a tensor over the processes that share a batch; the identity in one process."""
+"""Averages a tensor over the processes that share a batch."""
+
+
+def alone(x: Tensor) -> Tensor:
+    """The mean over a single process."""
+    return x
 
 
 def init_moments(device: torch.device | str | None = None) -> Moments:
@@ -28,7 +33,7 @@ def update_moments(
     moments: Moments,
     x: Tensor,
     decay: float = 0.99,
-    across: MeanFn = lambda x: x,
+    across: MeanFn = alone,
     is_dead: Tensor | None = None,
 ) -> Moments:
     """Fold the mean of ``x`` and of its square into the moments; dead steps do not count."""

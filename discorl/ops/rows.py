@@ -1,4 +1,4 @@
-"""Work on many rows, a block at a time, so that what lies between stays in the cache."""
+"""Work on many rows, a block at a time, so that intermediate results stay in the cache."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def signed_hyperbolic(x: Tensor, eps: float = SIGNED_HYPERBOLIC_EPS) -> Tensor:
 def signed_parabolic(x: Tensor, eps: float = SIGNED_HYPERBOLIC_EPS) -> Tensor:
     """The inverse of ``signed_hyperbolic``.
 
-    In float32 the difference below cancels to about four digits. The reference has it so, and its
+    In float32 the difference below cancels to about four digits. So it does in the reference, whose
     rule was trained on the result: a more accurate form would differ from it past tolerance, and
     so would dividing by eps where the reference's compiler multiplies by the rounded 1 / eps.
     """

@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def live_mean(x: Tensor, is_dead: Tensor | None) -> Tensor:
-    """The mean of everything in ``x`` but dead steps.
+    """The mean of everything in ``x`` except dead steps.
 
     ``x`` [T', B, ...] with T' up to the T of ``is_dead`` [T, B]; None if no step is dead.
     """
@@ -17,7 +17,7 @@ def live_mean(x: Tensor, is_dead: Tensor | None) -> Tensor:
 
 
 def live_mean_of_steps(x: Tensor, is_dead: Tensor | None) -> Tensor:
-    """The mean over time and batch, likewise. [T', B, ...] -> [...]"""
+    """The mean over time and batch, also without dead steps. [T', B, ...] -> [...]"""
     if is_dead is None:
         return x.mean((0, 1))
     weights, num_live = _weights(x, is_dead)

@@ -1,4 +1,4 @@
-"""Mistakes in a rollout, named before they reach the learner."""
+"""Mistakes in a rollout, reported before they reach the learner."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from discorl.types import Rollout
 def accepted(
     rollout: Any, device: torch.device, dtype: torch.dtype, like: Rollout | None = None
 ) -> Rollout:
-    """A rollout for the learner, if it is one, and of the shape of those before it (``like``).
+    """The rollout, ready for the learner, if it is valid and shaped like earlier ones (``like``).
 
     ``dtype`` is what the rule computes in.
     """
     if torch.is_inference_mode_enabled():
-        raise DiscorlError("learning needs gradients: call it outside torch.inference_mode()")
+        raise DiscorlError("learning needs gradients: call this outside torch.inference_mode()")
     if not isinstance(rollout, Rollout):
         raise DiscorlError(
-            f"a rollout must be a discorl.Rollout, as collect_rollout returns it, not a "
+            f"a rollout must be a discorl.Rollout, such as collect_rollout returns, not a "
             f"{type(rollout).__name__}"
         )
     num_steps = _check_shapes(rollout)
@@ -38,8 +38,8 @@ def accepted(
     if like is not None:
         _check_like(rollout, like)
     check_state(tree.index(rollout.memory, 0), rollout.actions.shape[1])
-    # Without the graph that made it, which a replay would keep alive for ever; tensors of inference
-    # mode can take no part in a gradient.
+    # Drop the graph that made it, which a replay would keep alive. Tensors made in inference mode
+    # cannot take part in a gradient.
     return tree.map(lambda x: x.clone() if x.is_inference() else x.detach(), rollout)
 
 
@@ -58,7 +58,7 @@ def _check_shapes(rollout: Rollout) -> int:
         if not has_rank or tuple(x.shape[:2]) != (num_steps, batch):
             hint = ""
             if name in ("rewards", "discounts") and tuple(x.shape) == (num_steps - 1, batch):
-                hint = f"; {name}[t] arrives with observations[t], so put one for t = 0 in front"
+                hint = f"; {name}[t] arrives with observations[t], so prepend one for t = 0"
             raise DiscorlError(
                 f"rollout.{name} has shape {list(x.shape)}, expected [T, B{more}] {here}{hint}"
             )
@@ -75,8 +75,8 @@ def _check_types(rollout: Rollout, device: torch.device, dtype: torch.dtype) -> 
         if name in ("rewards", "discounts", "behaviour_logits") and x.dtype != dtype:
             wanted = str(dtype).removeprefix("torch.")
             raise DiscorlError(
-                f"rollout.{name} is {str(x.dtype).removeprefix('torch.')}, expected {wanted}, "
-                f"which the rule computes in: call .to({dtype})"
+                f"rollout.{name} is {str(x.dtype).removeprefix('torch.')}, but the rule computes "
+                f"in {wanted}: call .to({dtype})"
             )
     actions = rollout.actions
     if actions.is_floating_point() or actions.dtype == torch.bool:
@@ -95,42 +95,42 @@ def _check_values(rollout: Rollout) -> None:
     low, high = (float(x) for x in rollout.discounts.aminmax())
     if low < 0 or high > 1:
         raise DiscorlError(
-            f"rollout.discounts holds {low if low < 0 else high:g}: it must be 0 at the first step "
-            "of an episode and 1 elsewhere (the rule has a discount of its own)"
+            f"rollout.discounts contains {low if low < 0 else high:g}: it must be 0 at the first "
+            "step of an episode and 1 elsewhere (the rule applies its own discount)"
         )
     num_actions = rollout.behaviour_logits.shape[-1]
     low, high = (int(x) for x in rollout.actions.aminmax())
     if low < 0 or high >= num_actions:
         raise DiscorlError(
-            f"rollout.actions holds {low if low < 0 else high}, but behaviour_logits has "
+            f"rollout.actions contains {low if low < 0 else high}, but behaviour_logits has "
             f"{num_actions} actions, numbered from 0"
         )
 
 
 def _check_like(rollout: Rollout, like: Rollout) -> None:
-    """Trajectories of one replay have one length and one kind of observation."""
+    """All trajectories in a replay have the same length and kind of observation."""
     if (rollout.memory is None) != (like.memory is None):
         raise DiscorlError(
-            "either all rollouts of a trainer have an agent_state or none has: build them with "
+            "either all of a trainer's rollouts have an agent_state or none do: build them with "
             "discorl.AgentRollout(..., agent_state=...), or let collect_rollout do it"
         )
     new, old = list(_fields(rollout)), list(_fields(like))
     if [name for name, _, _ in new] != [name for name, _, _ in old]:
         raise DiscorlError(
-            "the rollout's observations have other parts than those of the rollouts before it: "
+            "the rollout's observations have different parts from those of earlier rollouts: "
             f"{[n for n, _, _ in new]}, not {[n for n, _, _ in old]}"
         )
     for (name, x, _), (_, y, _) in zip(new, old, strict=True):
         # The replay keeps some of the other parts in smaller types.
         if name.startswith("observations") and x.dtype != y.dtype:
             raise DiscorlError(
-                f"rollout.{name} is {x.dtype}, but in the rollouts before it {y.dtype}"
+                f"rollout.{name} is {x.dtype}, but it was {y.dtype} in earlier rollouts"
             )
         shape, before = [len(x), *x.shape[2:]], [len(y), *y.shape[2:]]
         if shape != before:
             raise DiscorlError(
-                f"rollout.{name} has [T, ...] = {shape}, but in the rollouts before it {before}; "
-                "all rollouts of a trainer have the same length and observations"
+                f"rollout.{name} has [T, ...] = {shape}, but it was {before} in earlier rollouts; "
+                "all of a trainer's rollouts must have the same length and observations"
             )
 
 
@@ -141,8 +141,7 @@ def _fields(rollout: Rollout) -> list[tuple[str, Tensor, str]]:
         x = getattr(rollout, name)
         if not isinstance(x, Tensor):
             raise DiscorlError(
-                f"rollout.{name} is a {type(x).__name__}, expected a tensor: "
-                "torch.as_tensor makes one"
+                f"rollout.{name} is a {type(x).__name__}, expected a tensor: use torch.as_tensor"
             )
         fields.append((name, x, ", A" if name == "behaviour_logits" else ""))
     return fields
@@ -158,19 +157,19 @@ def _parts(observations: Any, path: str = "") -> list[tuple[str, Tensor]]:
         items = [(f"[{i}]", x) for i, x in enumerate(observations)]
     else:
         raise DiscorlError(
-            f"rollout.observations{path} is a {type(observations).__name__}; observations are "
+            f"rollout.observations{path} is a {type(observations).__name__}; observations must be "
             "tensors, or dicts or tuples of them"
         )
     return [part for key, x in items for part in _parts(x, path + key)]
 
 
 def not_finite(named: dict[str, Tensor]) -> str | None:
-    """The first name whose tensor holds NaN or infinity."""
+    """The first name whose tensor contains NaN or infinity."""
     return next((name for name, x in named.items() if not tree.is_finite(x)), None)
 
 
 def check_graph(heads: Mapping[str, Tensor]) -> None:
-    """Raise if nothing that the agent said depends on its parameters."""
+    """Raise if nothing in the agent's output depends on its parameters."""
     if not any(x.requires_grad for x in heads.values()):
         raise DiscorlError(
             "the agent's heads carry no gradient: its forward must not use detach() or no_grad()"

@@ -31,7 +31,7 @@ from discorl.rules.base import UpdateRule
 from discorl.types import Memory, Params, Rollout, TimeStep
 
 StepFn = Callable[[np.ndarray], tuple[Any, Any, Any]]
-"""Actions [B] -> (observations [B, ...], rewards [B], dones [B]); resets what has ended itself."""
+"""Actions [B] -> (observations [B, ...], rewards [B], dones [B]); resets ended episodes itself."""
 
 _NOT_GIVEN: Any = object()
 
@@ -39,10 +39,9 @@ _NOT_GIVEN: Any = object()
 @tree.register
 @dataclass(frozen=True, init=False)
 class AgentRollout(Rollout):
-    """A rollout that is given the agent's memory before its first step as ``agent_state``.
+    """A rollout whose ``agent_state`` is the agent's memory before the first step.
 
-    That is what the agent itself returns, tensors [B, ...]. ``memory`` is the same with a time
-    axis.
+    It is what the agent itself returns, tensors [B, ...]. ``memory`` is the same with a time axis.
     """
 
     def __init__(self, *args: Any, agent_state: Any = _NOT_GIVEN, **fields: Any) -> None:
@@ -94,23 +93,23 @@ def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
 
     ``step_fn`` takes a NumPy array of actions [B] and returns observations, rewards and dones, as
     arrays or tensors. Environments reset themselves: where done, the observation is the first of
-    the next episode. ``obs`` and ``state`` go in as the last call returned them; ``state`` is the
+    the next episode. Pass ``obs`` and ``state`` as the last call returned them; ``state`` is the
     agent's memory, None at the start or if it has none.
 
-    The environment makes ``rollout_len`` steps, and all of them are learnt from: the rollout has
-    one time step more, whose observation the next rollout begins with. Pass
-    ``generator=trainer.generator`` for actions that a resumed run repeats, else PyTorch's global
-    one is used. With ``previous=rollout`` (the one before) the first time step knows whether an
-    episode begins there; otherwise it is taken for the middle of one, as disco-torch does.
+    The environment takes ``rollout_len`` steps, and the agent learns from all of them: the rollout
+    has one extra time step, whose observation starts the next rollout. Pass
+    ``generator=trainer.generator`` so that a resumed run repeats its actions; otherwise PyTorch's
+    global generator is used. Pass the last rollout as ``previous`` to say whether an episode begins
+    at the first time step; otherwise it counts as the middle of one, as in disco-torch.
 
-    **An environment of this package**, with parameters by name::
+    **An environment from this package**, with parameters by name::
 
         rollout, env_state, timestep = collect_rollout(
             net, params, env, env_state, timestep, num_steps=29, generator=rng
         )
 
-    A network with memory also takes ``core_state``, None at first, and then its memory as the
-    fourth value that the last call returned.
+    A network with memory also takes ``core_state``: None at first, then the memory that the last
+    call returned as its fourth value.
     """
     if "params" in kwargs or (len(args) > 1 and isinstance(args[1], dict)):
         return _in_environments(*args, **kwargs)
@@ -132,8 +131,8 @@ def _in_environments(
     with_memory = core_state is not _NOT_GIVEN
     if not with_memory and net.initial_memory(1) is not None:
         raise DiscorlError(
-            "the network has a core: pass core_state=None to collect_rollout at first, and then "
-            "the state that it returns"
+            "the network has a core: pass core_state=None to collect_rollout at first, then the "
+            "state that it returns"
         )
     start = Acting(env_state, timestep, generator, core_state if with_memory else None)
     rollout, end = act(net, params, env, start, num_steps, bootstrap)
@@ -154,7 +153,7 @@ def _by_step_fn(
     previous: Rollout | None = None,
 ) -> tuple[Rollout, Any, Any]:
     if not isinstance(rollout_len, int) or rollout_len < 1:
-        raise DiscorlError(f"rollout_len must be at least 1, a whole number, not {rollout_len!r}")
+        raise DiscorlError(f"rollout_len must be a whole number, 1 or more, not {rollout_len!r}")
     place = torch.device(device) if device is not None else next(agent.parameters()).device
     form, flat = form_of(agent), flattens_observations(agent)
     observation = _as_observation(obs, place, flat)
@@ -163,7 +162,7 @@ def _by_step_fn(
     fresh = initial_state(agent, batch, place) if has_state else None
     if state is None:
         state = fresh
-    elif has_state:  # an agent without one hands it through, as disco-torch's loop expects
+    elif has_state:  # an agent without one passes it through, as disco-torch's loop expects
         _check_memory(state, fresh, batch)
     reward, discount = _last_of(previous, batch, place)
     if has_state:
@@ -221,41 +220,41 @@ def _as_tensor(name: str, x: Any) -> Tensor:
         return torch.as_tensor(np.asarray(x), device="cpu")
     except (TypeError, ValueError):
         raise DiscorlError(
-            f"{name} is {x!r:.60}, of which no tensor can be made: numbers in an array are needed"
+            f"{name} is {x!r:.60}, which cannot become a tensor: use an array of numbers"
         ) from None
 
 
 def _batch_of(observation: Any) -> int:
-    """How many environments an observation is of."""
+    """How many environments an observation covers."""
     sizes = {len(x) for x in tree.leaves(observation)}
     if len(sizes) != 1 or sizes == {0}:
         raise DiscorlError(
-            f"obs must be a batch of observations [B, ...] with one B of at least 1, but its parts "
-            f"have B = {sorted(sizes)}"
+            f"obs must be a batch of observations [B, ...] with the same B in every part, at least "
+            f"1, not B = {sorted(sizes)}"
         )
     return sizes.pop()
 
 
 def _like(observation: Any, before: Any) -> Any:
-    """The observation, if it is of the kind of the one before."""
+    """The observation, if it is of the same kind as the previous one."""
 
     def kinds(tree_of_tensors: Any) -> list[str]:
         return [f"{x.dtype} {list(x.shape)}" for x in tree.leaves(tree_of_tensors)]
 
     if kinds(observation) != kinds(before):
         raise DiscorlError(
-            f"step_fn returned observations of {', '.join(kinds(observation))}, but those before "
-            f"were {', '.join(kinds(before))}"
+            f"step_fn returned observations of {', '.join(kinds(observation))}, but the previous "
+            f"ones were {', '.join(kinds(before))}"
         )
     return observation
 
 
 def _check_memory(state: Any, fresh: Any, batch: int) -> None:
-    """Raise unless a state is of this agent and of as many environments."""
+    """Raise unless the state belongs to this agent and this number of environments."""
     if type(state) is not type(fresh) or len(tree.leaves(state)) != len(tree.leaves(fresh)):
         raise DiscorlError(
             f"state is a {type(state).__name__}, but the agent's memory is a "
-            f"{type(fresh).__name__}: pass what the last call returned, or None to begin"
+            f"{type(fresh).__name__}: pass what the last call returned, or None to start"
         )
     check_state(state, batch)
 
@@ -265,13 +264,13 @@ def _checked(result: Any) -> tuple[Any, Any, Any]:
         what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise DiscorlError(
             f"step_fn returned {what}; it must return (observations, rewards, dones), where done "
-            "is terminated or truncated"
+            "means terminated or truncated"
         )
     return result
 
 
 def _per_env(name: str, x: Any, batch: int) -> Tensor:
-    """A copy, as of observations."""
+    """A copy, as with observations."""
     values = _as_tensor(name, x)
     if tuple(values.shape) != (batch,):
         raise DiscorlError(
@@ -288,6 +287,6 @@ def _last_of(previous: Rollout | None, batch: int, device: torch.device) -> tupl
         return zeros, torch.ones_like(zeros)
     if previous.rewards.shape[1] != batch:
         raise DiscorlError(
-            f"the previous rollout has {previous.rewards.shape[1]} environments, this one {batch}"
+            f"the previous rollout has {previous.rewards.shape[1]} environments, not {batch}"
         )
     return previous.rewards[-1], previous.discounts[-1]

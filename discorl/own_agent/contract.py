@@ -1,4 +1,4 @@
-"""What a user's agent is: the three forms of ``forward``, and what it must return.
+"""What a user's agent looks like: the three forms of ``forward``, and what it must return.
 
 Without memory (the usual case)::
 
@@ -9,7 +9,7 @@ With memory. The state is a tensor, or a tuple or dict of tensors, each with the
     initial_state(batch_size) -> state
     forward(obs [B, ...], state) -> (output, state)
 
-As disco-torch has it, where observations arrive flattened, as float32 [B, D]::
+As in disco-torch, where observations arrive flattened, as float32 [B, D]::
 
     init_lstm_state(batch_size, device) -> state
     forward_step(obs [B, D], state) -> (output, state)
@@ -17,7 +17,7 @@ As disco-torch has it, where observations arrive flattened, as float32 [B, D]::
 
 ``output`` is a dict or a ``discorl.AgentOutput``. For Disco103 it holds ``logits`` [B, A], ``y``
 [B, 600], ``z`` [B, A, 600], ``q`` [B, A, 601] and ``aux_pi`` [B, A, A]; another rule's sizes are
-``rule.heads(num_actions)``. Every row of the batch must be computed for itself.
+``rule.heads(num_actions)``. Every row of the batch must be computed independently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OVER_ACTIONS = ("logits", "aux_pi")
 
 
 class Form(Enum):
-    """Which of the contracts above an agent keeps."""
+    """Which of the contracts above an agent follows."""
 
     FEEDFORWARD = "forward(obs) -> output"
     RECURRENT = "forward(obs, state) -> (output, state)"
@@ -47,7 +47,7 @@ class Form(Enum):
 
 
 def form_of(agent: nn.Module) -> Form:
-    """The contract that the agent's methods speak of."""
+    """The contract that the agent's methods point to."""
     if _has(agent, "initial_state"):
         return Form.RECURRENT
     if _has(agent, "init_lstm_state"):
@@ -57,7 +57,7 @@ def form_of(agent: nn.Module) -> Form:
     if _num_inputs(agent) > 1:
         raise DiscorlError(
             f"{type(agent).__name__}.forward takes {_num_inputs(agent)} arguments: an agent with "
-            "memory also needs initial_state(batch_size), one without takes the observation alone"
+            "memory also needs initial_state(batch_size), one without takes only the observation"
         )
     return Form.FEEDFORWARD
 
@@ -102,7 +102,7 @@ def forward_once(agent: Any, form: Form, observation: Any, state: Any) -> tuple[
         output = agent(observation)
         if isinstance(output, tuple):
             raise DiscorlError(
-                "the agent's forward returned a tuple; return the dict of heads alone, or add "
+                "the agent's forward returned a tuple; return just the dict of heads, or add "
                 "initial_state(batch_size) if the agent has a memory"
             )
         return output, None
@@ -110,7 +110,7 @@ def forward_once(agent: Any, form: Form, observation: Any, state: Any) -> tuple[
     result = forward(observation, state)
     if not isinstance(result, tuple) or len(result) != 2:
         raise DiscorlError(
-            f"the agent has a memory, so its forward must return (output, state), not a "
+            f"the agent has memory, so its forward must return (output, state), not a "
             f"{type(result).__name__}"
         )
     return result
@@ -185,7 +185,7 @@ def _has(agent: nn.Module, method: str) -> bool:
 
 
 def _num_inputs(agent: nn.Module) -> int:
-    """Positional arguments that ``forward`` cannot do without."""
+    """Number of required positional arguments of ``forward``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(agent.forward).parameters.values()
     return sum(p.kind in kinds and p.default is p.empty for p in parameters)

@@ -37,11 +37,10 @@ from discorl.types import (
 
 
 class ModuleNet(nn.Module):
-    """The ``Network`` that a module is by its plain ``forward``.
+    """Makes a module with a plain ``forward`` into a ``Network``.
 
-    For an equal network it gives the numbers of ``AgentNet``. What it cannot do is leave out heads
-    that nobody asked for: a forward pass computes them all. Parameters carry the prefix
-    ``module.``.
+    For an equal network it gives the same numbers as ``AgentNet``. It cannot skip heads that are
+    not needed: a forward pass computes them all. Parameters carry the prefix ``module.``.
     """
 
     def __init__(self, module: nn.Module, heads: Heads, dtype: torch.dtype = torch.float32) -> None:
@@ -59,7 +58,7 @@ class ModuleNet(nn.Module):
         return initial_state(self.module, batch, self._device())
 
     def step(self, now: TimeStep, memory: Memory) -> tuple[Tensor, Memory]:
-        """Logits [B, A] to act from, and the next memory, which starts afresh with an episode."""
+        """Logits [B, A] to act from, and the next memory, which resets where episodes begin."""
         if self.form is not Form.FEEDFORWARD:
             fresh = self.initial_memory(len(now.discount))
             memory = reset_where(now.discount == 0, fresh, memory)
@@ -73,8 +72,8 @@ class ModuleNet(nn.Module):
     def unroll(self, rollout: Rollout, reader: Reader | None, *, differentiable: bool) -> Unroll:
         """The predictions that the loss trains, and the rule's reading of every state and action.
 
-        Of the heads of each action only the taken one's carry a gradient to the loss. The reading
-        has a graph only if ``differentiable``.
+        Of the per-action heads, only those of the taken action carry a gradient to the loss. The
+        reading has a graph only if ``differentiable``.
         """
         out, _ = self.heads_of(rollout)
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
@@ -95,7 +94,7 @@ class ModuleNet(nn.Module):
             out, _ = self.heads_of(rollout)
             return ReadUnroll(Predictions(out["logits"]), _read(out, reader))
 
-        # Some rows at a time: of z and q only a few numbers are kept.
+        # A few rows at a time: only a few numbers of z and q are kept.
         shape = rollout.actions.shape
         rows = tree.map(lambda x: x.flatten(0, 1), rollout.observations)
         step = block_size(self.num_actions)
@@ -124,7 +123,7 @@ class ModuleNet(nn.Module):
         if self.form is Form.SEQUENCE:
             out = self.module(rollout.observations, reset.to(self.dtype))
             return self._checked(out, tuple(shape)), None
-        # Step by step, with the memory set back where an episode begins.
+        # Step by step, resetting the memory where an episode begins.
         fresh = memory = self.initial_memory(shape[1])
         if rollout.memory is not None:  # in the containers that it has today
             stored = iter(tree.leaves(rollout.memory))

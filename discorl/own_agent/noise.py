@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def noise_from(source: torch.Generator | int, device: torch.device) -> Iterator[None]:
-    """What an agent draws inside is decided by ``source``; the global generators stay as they are.
+    """Random draws inside an agent come from ``source``; the global generators stay as they are.
 
     Without this a resumed run could not repeat what an agent with dropout did.
     """

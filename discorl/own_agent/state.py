@@ -27,25 +27,25 @@ def to_plain(x: Any) -> Any:
 
 
 def replay_to_plain(replay: Replay) -> dict[str, Any]:
-    """The trajectories kept, in the order of their slots."""
+    """The stored trajectories, in slot order."""
     kept = replay.state_dict()
     storage, size = kept["storage"], kept["size"]
     if size < replay.capacity:
-        # A copy, for a slice would be saved together with all the empty slots.
+        # A copy, because a slice would be saved together with all the empty slots.
         storage = tree.map(lambda x: x[:, :size].clone(), storage)
     numbers = {"capacity": replay.capacity, "next": kept["next"], "newest": kept["num_newest"]}
     return numbers | {"storage": to_plain(storage)}
 
 
 def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay:
-    """The replay that ``replay_to_plain`` told of."""
+    """The replay that ``replay_to_plain`` described."""
     replay = Replay(capacity)
     wanted = {"capacity", "next", "newest", "storage"}
     if not isinstance(plain, dict) or plain.keys() != wanted:
         raise DiscorlError(f"the saved replay must have the entries {', '.join(sorted(wanted))}")
     if plain["capacity"] != capacity:
         raise DiscorlError(
-            f"the replay was saved with capacity {plain['capacity']}, this one has {capacity}: "
+            f"the replay was saved with capacity {plain['capacity']}, but this one has {capacity}: "
             f"pass replay_capacity={plain['capacity']}"
         )
     if plain["storage"] is None:
@@ -72,7 +72,7 @@ def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay
 
 
 def _rollout(saved: dict[str, Any]) -> Rollout:
-    """A rollout from its fields, also from those of version 0.1.0."""
+    """A rollout from its fields, including those of version 0.1.0."""
     fields = dict(saved)
     if "agent_state" in fields:
         del fields["core_state"]

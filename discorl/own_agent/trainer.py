@@ -42,20 +42,20 @@ class DiscoTrainer:
             rollout, obs, state = discorl.collect_rollout(agent, step_fn, obs, state)
             logs = trainer.step(rollout)
 
-    ``agent`` is a module of yours, see ``discorl/own_agent/contract.py`` for what it returns. Its
-    weights are updated in place, so ``agent(obs)`` acts with what was just learnt. Parameters with
+    ``agent`` is your own module; see ``discorl/own_agent/contract.py`` for what it returns. Its
+    weights are updated in place, so ``agent(obs)`` acts on what was just learnt. Parameters with
     ``requires_grad=False`` stay as they are. Layers that change buffers in forward, such as
     BatchNorm in training mode, are refused.
 
     The defaults are the reference's: a replay of 1024 trajectories, batches of 64 drawn with
-    replacement, one update for each call of ``step``, Adam followed by a clip of each element.
-    Until the replay holds a batch nothing is learnt.
+    replacement, one update per call of ``step``, Adam with each element clipped afterwards.
+    Nothing is learnt until the replay holds a full batch.
 
-    ``rule`` is whatever ``DiscoUpdateRule`` takes, or one of these; Disco103 is looked for on this
-    machine and else downloaded. ``mask_episode_starts=False`` also learns from the first step of
-    each episode, which the reference leaves out; None does as the rule's agents did.
+    ``rule`` is whatever ``DiscoUpdateRule`` takes, or a ``DiscoUpdateRule``; Disco103 is downloaded
+    unless it is already on this machine. ``mask_episode_starts=False`` also learns from the first
+    step of each episode, which the reference leaves out; None keeps the rule's own setting.
     ``optimiser`` replaces the one made from ``lr`` and ``max_grad_value``. Two trainers with the
-    same ``seed`` do the same.
+    same ``seed`` behave identically.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class DiscoTrainer:
         self.rule = rule
         self.batch_size = batch_size
         self.replay_ratio = replay_ratio
-        """Updates for each call of ``step``."""
+        """Updates per call of ``step``."""
         self.replay = Replay(replay_capacity)
         self.generator = torch.Generator().manual_seed(seed * 3)
         """For ``collect_rollout``; its state is saved with the trainer's."""
@@ -105,7 +105,7 @@ class DiscoTrainer:
         self._last: tuple[UpdateInfo, Rollout] | None = None
 
     def step(self, rollout: Rollout) -> dict[str, float]:
-        """Put a rollout into the replay, then learn ``replay_ratio`` times from a batch of it.
+        """Put a rollout into the replay, then learn from ``replay_ratio`` batches drawn from it.
 
         Returns ``total_loss``, its parts (``pi_loss``, ``y_loss``, ``z_loss``, ``aux_loss``,
         ``q_loss``), ``gradient_norm`` and ``update_norm`` of the last update, and the counts
@@ -129,7 +129,7 @@ class DiscoTrainer:
         }
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learn once from this rollout, past the replay: for those who have their own."""
+        """Learn once from this rollout, bypassing the replay, in case you have your own."""
         rollout = accepted(rollout, self.device, self.rule.dtype)
         self._probe(rollout)
         return self._learn(rollout) | {"grad_steps": self.grad_steps}
@@ -145,9 +145,9 @@ class DiscoTrainer:
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, apart from your environment and the agent's memory.
 
-        Only tensors, numbers and text in dicts and tuples, so that PyTorch's loader takes it with
-        ``weights_only=True``. As with modules, tensors are those of the trainer: save them, or
-        copy them, before you train on.
+        Only tensors, numbers and text in dicts and tuples, so that PyTorch loads it with
+        ``weights_only=True``. As with modules, the tensors are the trainer's own: save or copy
+        them before you continue training.
         """
         return to_plain(
             {"version": STATE_VERSION, "rule": self._rule_id()}
@@ -156,10 +156,10 @@ class DiscoTrainer:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state, to the last bit as if there had been no break.
+        """Resume from a saved state, bit for bit as if training had never stopped.
 
-        The trainer must have been made with the same agent, rule and settings. If something does
-        not fit, nothing is changed.
+        The trainer must have been made with the same agent, rule and settings. If anything does
+        not match, nothing is changed.
         """
         _check_saved(state, self._parts(), self._rule_id())
         saved = {name: state[name] for name in self._parts()}
@@ -197,7 +197,7 @@ class DiscoTrainer:
         params = trainable_params(self.agent)
         if params.keys() != self._names:
             raise DiscorlError(
-                "the agent's trainable parameters are not those that the trainer was made with: "
+                "the agent's trainable parameters have changed since the trainer was made: "
                 "make a new DiscoTrainer after freezing, unfreezing or adding layers"
             )
         state = AgentState(params, self._optimiser_state, self._rule_state)
@@ -214,7 +214,7 @@ class DiscoTrainer:
         return logs
 
     def _probe(self, batch: Rollout) -> None:
-        """Look at the agent's output once, so that mistakes show now and not a replay later."""
+        """Check the agent's output once, so that mistakes show now, not once the replay is full."""
         if self._is_probed:
             return
         self.rule.check_device(self.agent)
@@ -229,15 +229,15 @@ class DiscoTrainer:
         """Where a NaN came from, as far as one can see."""
         own = {name.removeprefix(PREFIX): p for name, p in trainable_params(self.agent).items()}
         if name := not_finite(own):
-            return f"the agent's parameter '{name}' is NaN or infinite; the update was not made"
+            return f"the agent's parameter '{name}' is NaN or infinite; the update was skipped"
         with torch.no_grad():
             heads = self._heads(batch)
         if name := not_finite(heads):
-            return f"the agent's head '{name}' is NaN or infinite; the update was not made"
+            return f"the agent's head '{name}' is NaN or infinite; the update was skipped"
         broken = next(name for name, x in logs.items() if not math.isfinite(x))
         return (
-            f"{broken} is {logs[broken]} after {self.grad_steps} updates, and this one was not "
-            "made: lower lr, or check the scale of observations and rewards"
+            f"{broken} is {logs[broken]} after {self.grad_steps} updates, so this update was "
+            "skipped: lower lr, or check the scale of observations and rewards"
         )
 
     def _heads(self, batch: Rollout) -> dict[str, Tensor]:
@@ -267,8 +267,8 @@ def _check_counts(replay_capacity: int, batch_size: int, replay_ratio: int, seed
         )
     if replay_capacity < batch_size:
         raise DiscorlError(
-            f"replay_capacity {replay_capacity} is below batch_size {batch_size}: learning would "
-            "never begin; raise the one or lower the other"
+            f"replay_capacity {replay_capacity} is below batch_size {batch_size}, so learning "
+            "would never start: raise replay_capacity or lower batch_size"
         )
 
 
@@ -277,13 +277,14 @@ def _check_saved(state: Any, parts: dict[str, Any], rule: dict[str, str]) -> Non
         raise DiscorlError("this is not the state of a DiscoTrainer: it has no version")
     if state["version"] != STATE_VERSION:
         raise DiscorlError(
-            f"the state has version {state['version']!r}, but this package reads {STATE_VERSION}"
+            f"the state has version {state['version']!r}, but this package reads version "
+            f"{STATE_VERSION}"
         )
     if lacking := sorted({*parts, "rule", "replay"} - state.keys()):
-        raise DiscorlError(f"the saved state lacks {', '.join(lacking)}")
+        raise DiscorlError(f"the saved state is missing {', '.join(lacking)}")
     if state["rule"] != rule:
         saved = state["rule"].get("name") if isinstance(state["rule"], dict) else state["rule"]
         raise DiscorlError(
-            f"the state was saved with the rule {saved!r}, but this trainer has other parameters "
-            f"({rule['name']!r}): make the trainer with the same rule"
+            f"the state was saved with the rule {saved!r}, but this trainer's rule has different "
+            f"parameters ({rule['name']!r}): make the trainer with the same rule"
         )

@@ -1,4 +1,4 @@
-"""A rule with its parameters, and its loss for those who own the optimiser."""
+"""A rule with its parameters, and its loss for use with your own optimiser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIX = "module."
 """What ``ModuleNet`` puts before the names of a module's parameters."""
 
 LOG_NAMES = {"aux_pi": "aux"}
-"""Parts of the loss that logs call otherwise, as disco-torch does."""
+"""Parts of the loss that have other names in logs, as in disco-torch."""
 
 keep_gradients = Transform(lambda params: (), lambda updates, state, params: (updates, (updates,)))
 """An optimiser whose state after an update is the gradient."""
@@ -47,7 +47,7 @@ class DiscoUpdateRule:
     """A discovered rule, ready to say what an agent should learn from a rollout.
 
     ``rule`` is the name of a rule (``"disco103"``), the path of a rule file, or what ``load_rule``
-    returned. It can also be a rule of your own with its ``params``, or a hand-written one such as
+    returned. It can also be your own rule with its ``params``, or a hand-written one such as
     ``discorl.ActorCritic()``, which has none.
 
         rule = discorl.DiscoUpdateRule("disco103")
@@ -58,7 +58,7 @@ class DiscoUpdateRule:
             loss.backward()
             optimiser.step()
 
-    ``DiscoTrainer`` does this and the rest: replay, optimiser, checkpoints.
+    ``DiscoTrainer`` does all this and more: replay, optimiser, checkpoints.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class DiscoUpdateRule:
             params = {}
             if self.rule.init_params(torch.Generator()):
                 raise DiscorlError(
-                    f"{self.name} learns its parameters: pass params=, or the name or file of a "
-                    "rule that has them"
+                    f"{self.name} has learnt parameters: pass params=, or the name or file of a "
+                    "rule that includes them"
                 )
         self.device = exact_device(device)
         self.params: Params = tree.to(params, self.device)
@@ -111,15 +111,15 @@ class DiscoUpdateRule:
     def loss(self, agent: nn.Module, rollout: Rollout, state: RuleState) -> RuleLoss:
         """The loss of an agent on a rollout, and the rule's next memory.
 
-        The gradient is computed here and handed out by ``backward``, so that the numbers are
-        those of ``DiscoTrainer``. Loss terms of your own can be added. The rule remembers what it
-        has seen: call this once for each step of your optimiser.
+        The gradient is computed here and passed on by ``backward``, so that the numbers match
+        ``DiscoTrainer``. You can add your own loss terms. The rule remembers what it has seen:
+        call this exactly once per step of your optimiser.
         """
         self.check_device(agent)
         rollout = accepted(rollout, self.device, self.dtype)
         if not isinstance(state, RuleState):
             raise DiscorlError(
-                f"state is a {type(state).__name__}: it is what rule.init_state(agent) or the last "
+                f"state is a {type(state).__name__}: pass what rule.init_state(agent) or the last "
                 "call of rule.loss returned"
             )
         params = trainable_params(agent)
@@ -164,12 +164,12 @@ def trainable_params(agent: nn.Module) -> Params:
         if is_lazy(p):
             raise DiscorlError(
                 f"the agent's parameter '{name}' has no shape yet: call the agent once on an "
-                "observation before you train it"
+                "observation before training"
             )
         if p.requires_grad:
             params[PREFIX + name] = p.detach()
     if not params:
-        raise DiscorlError("the agent has no parameter that requires a gradient: nothing can learn")
+        raise DiscorlError("the agent cannot learn: none of its parameters requires a gradient")
     return params
 
 
@@ -178,11 +178,11 @@ def exact_device(device: torch.device | str) -> torch.device:
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise DiscorlError(f"the device '{device}' cannot be used: {str(e).splitlines()[0]}") from e
+        raise DiscorlError(f"cannot use the device '{device}': {str(e).splitlines()[0]}") from e
 
 
 def loss_logs(info: UpdateInfo) -> dict[str, float]:
-    """What an update did, as numbers; one wait for the device."""
+    """What an update did, as numbers; waits for the device once."""
     values = {"total_loss": info.loss}
     values |= {f"{LOG_NAMES.get(name, name)}_loss": x for name, x in info.losses.items()}
     values |= {"gradient_norm": info.gradient_norm, "update_norm": info.update_norm}
@@ -191,10 +191,10 @@ def loss_logs(info: UpdateInfo) -> dict[str, float]:
 
 @contextmanager
 def unchanged_buffers(agent: nn.Module) -> Iterator[None]:
-    """Raise if the agent changes its buffers meanwhile.
+    """Raise if the agent changes its buffers in the meantime.
 
-    Online and target network run on the same buffers, so that statistics of one would leak into
-    the other, and an update would no longer be a function of its inputs.
+    The online and target networks share the buffers, so statistics of one would leak into the
+    other, and an update would no longer be a function of its inputs.
     """
 
     def marks() -> dict[str, tuple[int, int]]:
@@ -209,8 +209,8 @@ def unchanged_buffers(agent: nn.Module) -> Iterator[None]:
         if before.get(name) != mark:
             raise DiscorlError(
                 f"the agent changes its buffer '{name}' in forward, which would mix the statistics "
-                "of online and target network: put that layer in eval mode, or use LayerNorm or "
-                "GroupNorm in place of BatchNorm"
+                "of the online and target networks: put that layer in eval mode, or use LayerNorm "
+                "or GroupNorm instead of BatchNorm"
             )
 
 
@@ -229,7 +229,7 @@ def kept_parameters(agent: nn.Module) -> Iterator[None]:
 
 
 class _GivenGradient(torch.autograd.Function):
-    """A loss whose gradient is known already."""
+    """A loss whose gradient is already known."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: list[Tensor], *params: Tensor) -> Tensor:

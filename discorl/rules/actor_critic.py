@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from discorl.errors import DiscorlError
 from discorl.ops.categorical import entropy, log_prob
-from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.moments import MeanFn
 from discorl.ops.step_means import live_mean
+from discorl.rules.hand_written import HandWritten
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import (
     AgentOutput,
     Heads,
     Params,
     Predictions,
-    Reader,
     Rollout,
     RuleState,
     StateValues,
@@ -54,7 +53,7 @@ class ActorCriticSettings:
 
 
 @dataclass(frozen=True)
-class ActorCritic(ActorCriticSettings):
+class ActorCritic(HandWritten, ActorCriticSettings):
     """Policy gradient on V-trace advantages; the defaults are the reference's."""
 
     returns: ReturnSettings = field(default_factory=ReturnSettings)
@@ -68,18 +67,6 @@ class ActorCritic(ActorCriticSettings):
 
     def heads(self, num_actions: int) -> Heads:
         return Heads(flat={"logits": num_actions, "v": self.value_head.size})
-
-    def init_params(self, generator: torch.Generator) -> Params:
-        del generator
-        return {}
-
-    def init_state(self, agent_params: Params) -> RuleState:
-        device = next(iter(agent_params.values())).device
-        return RuleState(init_moments(device), init_moments(device))
-
-    def reader(self, rule_params: Params) -> Reader | None:
-        del rule_params
-        return None
 
     def targets(
         self,

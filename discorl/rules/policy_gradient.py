@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from discorl.ops.categorical import entropy, log_prob
-from discorl.ops.moments import MeanFn, init_moments
+from discorl.ops.moments import MeanFn
 from discorl.ops.step_means import live_mean
+from discorl.rules.hand_written import HandWritten
 from discorl.rules.values import ReturnSettings, estimate_values
 from discorl.types import (
     AgentOutput,
     Heads,
     Params,
     Predictions,
-    Reader,
     Rollout,
     RuleState,
     Targets,
@@ -35,7 +35,7 @@ class PolicyGradientSettings:
 
 
 @dataclass(frozen=True)
-class PolicyGradient(PolicyGradientSettings):
+class PolicyGradient(HandWritten, PolicyGradientSettings):
     """REINFORCE with V-trace's off-policy correction and a value of zero everywhere.
 
     The running mean of the returns is the baseline when advantages are normalised.
@@ -46,18 +46,6 @@ class PolicyGradient(PolicyGradientSettings):
 
     def heads(self, num_actions: int) -> Heads:
         return Heads(flat={"logits": num_actions})
-
-    def init_params(self, generator: torch.Generator) -> Params:
-        del generator
-        return {}
-
-    def init_state(self, agent_params: Params) -> RuleState:
-        device = next(iter(agent_params.values())).device
-        return RuleState(init_moments(device), init_moments(device))
-
-    def reader(self, rule_params: Params) -> Reader | None:
-        del rule_params
-        return None
 
     def targets(
         self,

@@ -11,7 +11,7 @@ from torch import Tensor
 from discorl.bounds import check_shares
 from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
-from discorl.ops.moments import MeanFn
+from discorl.ops.moments import MeanFn, alone
 from discorl.ops.softmax import mlp, softmax_linear
 from discorl.types import ActionValues, Layers, Rollout, RuleState, StateValues
 
@@ -95,7 +95,7 @@ def estimate_values(
     rollout: Rollout,
     state: RuleState,
     settings: ReturnSettings,
-    across: MeanFn,
+    across: MeanFn = alone,
 ) -> tuple[StateValues, RuleState]:
     """V-trace from state values [T, B]. Everything is a constant for gradients."""
     value, rho, discounts = _prepare(value, logits, rollout, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
@@ -15,11 +15,8 @@ from discorl.rules.values import ReturnSettings
 from discorl.training.config import EnvConfig, NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.rule_choice import ACTOR_CRITIC, POLICY_GRADIENT, best_at_hand
 
-Preset = Literal["small", "paper"]
-
 PAPER_NET = NetConfig(
     torso=(768,),
-    torso_kind="auto",
     channels=(256, 384, 384, 256),
     dense=768,
     action_lstm=1024,
@@ -27,8 +24,8 @@ PAPER_NET = NetConfig(
 )
 """The paper's Atari agent. The paper does not say what it used on ProcGen, Crafter, NetHack and
 Sokoban; this is our choice for them too."""
-IMPALA_NET = NetConfig(torso_kind="impala", action_lstm=256, head_hidden=(256,), core_lstm=256)
-"""The network of the IMPALA paper with its LSTM, which the paper names for DMLab."""
+SMALL_NET = NetConfig(torso=(128,), action_lstm=64, head_hidden=(64,))
+SMALL_ENVS = 8
 
 
 def _row(
@@ -40,6 +37,7 @@ def _row(
     replay_share: float,
     rollout_length: int,
     env_steps: int = 200_000_000,
+    net: NetConfig = PAPER_NET,
 ) -> TrainConfig:
     """One update for each rollout, with as many environments as a batch has fresh trajectories."""
     num_envs = max(1, round((1 - replay_share) * batch_size))
@@ -52,24 +50,30 @@ def _row(
         replay_transitions=replay_transitions,
         replay_share=replay_share,
         frame_stack=frame_stack,
-        net=PAPER_NET,
+        net=net,
         optimiser=optimiser,
         returns=ReturnSettings(discount),
     )
 
 
 PAPER = {
-    "atari": _row(
+    "ale": _row(
         OptimiserConfig(3e-4, 1.0, 0.1, "cosine", 5_000_000), 0.997, 4, 96, 1_760_000, 0.95, 29
     ),
     "crafter": _row(
         OptimiserConfig(3e-4, 1.0, 0.3), 0.997, 32, 24, 400_000, 0.99, 29, env_steps=20_000_000
     ),
     "dmlab": _row(
-        OptimiserConfig(5e-4, 1.0, 0.01, "cosine", 1_000_000), 0.99, 1, 96, 220_000, 0.9, 100
+        OptimiserConfig(5e-4, 1.0, 0.01, "cosine", 1_000_000),
+        *(0.99, 1, 96, 220_000, 0.9, 100),
+        # The network of the IMPALA paper with its LSTM, which the paper names for DMLab.
+        net=NetConfig(torso_kind="impala", action_lstm=256, head_hidden=(256,), core_lstm=256),
     ),
     "nethack": _row(
-        OptimiserConfig(1e-4, 0.3, 0.03, "cosine", 10_000_000), 0.997, 4, 96, 1_760_000, 0.95, 29
+        OptimiserConfig(1e-4, 0.3, 0.03, "cosine", 10_000_000),
+        *(0.997, 4, 96, 1_760_000, 0.95, 29),
+        # The encoder of glyphs has convolutions of its own.
+        net=replace(PAPER_NET, channels=(64, 128, 128)),
     ),
     "procgen": _row(
         OptimiserConfig(3e-4, 1.0, 0.1, "cosine", 1_000_000), 0.997, 4, 192, 880_000, 0.9, 29
@@ -81,9 +85,18 @@ PAPER = {
 The length of a run is not in that table; where the paper gives none, it is our choice."""
 
 
-def catch(task: str = "catch") -> TrainConfig:
-    """The reference's evaluation on Catch."""
-    return TrainConfig(task=task)
+SMALL: dict[str, dict[str, Any]] = {
+    "ale": {"net": replace(SMALL_NET, torso_kind="nature")},  # the fastest on a CPU
+    "crafter": {"frame_stack": 4, "steps": 1_000_000 // (SMALL_ENVS * 29)},
+    "dmlab": {
+        "net": replace(SMALL_NET, torso_kind="impala", core_lstm=128),
+        "rollout_length": 40,
+        "steps": 500_000 // (SMALL_ENVS * 40),
+    },
+    # Recurrent, because it sees one screen at a time.
+    "nethack": {"net": replace(SMALL_NET, core_lstm=128), "frame_stack": 1},
+}
+"""What the small agent of a suite has of its own."""
 
 
 def gymnasium(task: str) -> TrainConfig:
@@ -104,45 +117,9 @@ def gymnasium(task: str) -> TrainConfig:
     )
 
 
-def atari(task: str, preset: Preset = "small") -> TrainConfig:
-    """Atari games. The small agent has the Nature network, the fastest on a CPU."""
-    if preset == "paper":
-        return _paper(task, "atari")
-    return replace(_small(task, "atari"), net=_small_net("nature"))
-
-
-def crafter(task: str = "crafter", preset: Preset = "small") -> TrainConfig:
-    """Crafter. The small agent sees 4 frames instead of 32."""
-    if preset == "paper":
-        return _paper(task, "crafter")
-    return replace(_small(task, "crafter", env_steps=1_000_000), frame_stack=4)
-
-
-def dmlab(task: str, preset: Preset = "small") -> TrainConfig:
-    """DMLab: a recurrent agent."""
-    if preset == "paper":
-        return _paper(task, "dmlab", IMPALA_NET)
-    net = replace(_small_net("impala"), core_lstm=128)
-    return replace(_small(task, "dmlab", rollout_length=40), net=net)
-
-
-def nethack(task: str, preset: Preset = "small") -> TrainConfig:
-    """NetHack. The small agent is recurrent: it sees one screen at a time."""
-    if preset == "paper":
-        # The encoder of glyphs has convolutions of its own.
-        return _paper(task, "nethack", replace(PAPER_NET, channels=(64, 128, 128)))
-    net = replace(_small_net(), core_lstm=128)
-    return replace(_small(task, "nethack"), net=net, frame_stack=1)
-
-
-def procgen(task: str, preset: Preset = "small") -> TrainConfig:
-    """ProcGen."""
-    return _paper(task, "procgen") if preset == "paper" else _small(task, "procgen")
-
-
-def sokoban(task: str = "sokoban", preset: Preset = "small") -> TrainConfig:
-    """Sokoban."""
-    return _paper(task, "sokoban") if preset == "paper" else _small(task, "sokoban")
+def dmlab(task: str) -> TrainConfig:
+    """DMLab's images and sizes, for a task of any name."""
+    return _small(task, "dmlab")
 
 
 def minatar(task: str) -> TrainConfig:
@@ -155,15 +132,6 @@ def minigrid(task: str) -> TrainConfig:
     return _boards(task, env_steps=500_000)
 
 
-BY_PREFIX: dict[str, Callable[..., TrainConfig]] = {
-    "ale": atari,
-    "crafter": crafter,
-    "dmlab": dmlab,
-    "nethack": nethack,
-    "procgen": procgen,
-    "sokoban": sokoban,
-}
-"""Suites with a preset of each scale."""
 SMALL_ONLY: dict[str, Callable[[str], TrainConfig]] = {
     "dm_env": gymnasium,
     "gym": gymnasium,
@@ -194,7 +162,7 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
         return config
     found = load_rule(name).rule
     prefix = config.task.partition(":")[0]
-    if found.sizes != MetaNetSizes() and prefix not in {*BY_PREFIX, "minatar", "minigrid"}:
+    if found.sizes != MetaNetSizes() and prefix not in {*PAPER, "minatar", "minigrid"}:
         config = _for_small_rule(config)
     if found.returns != ReturnSettings():
         config = replace(config, returns=found.returns)
@@ -241,45 +209,39 @@ def for_task(task: str, preset: str = "small") -> TrainConfig:
     if preset not in ("small", "paper"):
         raise DiscorlError(f"no preset is called '{preset}': use small or paper")
     prefix = task.partition(":")[0]
-    if prefix in BY_PREFIX:
-        return BY_PREFIX[prefix](task, preset)
+    if prefix in PAPER:
+        return (_paper if preset == "paper" else _small)(task, prefix)
     if preset == "paper":
         raise DiscorlError(
-            f"'{task}' has no paper preset; only {', '.join(BY_PREFIX)} do: remove --preset"
+            f"'{task}' has no paper preset; only {', '.join(PAPER)} do: remove --preset"
         )
-    return SMALL_ONLY.get(prefix, catch)(task)
+    # The defaults are the reference's, of its evaluation on Catch.
+    return SMALL_ONLY.get(prefix, TrainConfig)(task)
 
 
-def _paper(task: str, suite: str, net: NetConfig = PAPER_NET) -> TrainConfig:
-    return replace(PAPER[suite], task=task, env=EnvConfig(suite=default_settings(task)), net=net)
+def _paper(task: str, suite: str) -> TrainConfig:
+    return replace(PAPER[suite], task=task, env=EnvConfig(suite=default_settings(task)))
 
 
-def _small(
-    task: str, suite: str, env_steps: int = 500_000, rollout_length: int | None = None
-) -> TrainConfig:
+def _small(task: str, suite: str) -> TrainConfig:
     """The paper's settings at a scale for one machine; what differs is our choice.
 
     A short run has more updates for each environment step, the highest of the paper's learning
     rates, and a short warm-up.
     """
-    paper = _paper(task, suite, _small_net())
-    num_envs, length = 8, rollout_length or paper.rollout_length
+    paper = _paper(task, suite)
     warmup_steps = min(10_000, paper.optimiser.warmup_steps)
-    return replace(
-        paper,
-        preset="small",
-        steps=env_steps // (num_envs * length),
-        num_envs=num_envs,
-        rollout_length=length,
-        batch_size=16,
-        replay_transitions=50_000,
-        replay_share=0.75,
-        optimiser=replace(paper.optimiser, learning_rate=5e-4, warmup_steps=warmup_steps),
-    )
-
-
-def _small_net(kind: Literal["auto", "nature", "impala"] = "auto") -> NetConfig:
-    return NetConfig(torso=(128,), torso_kind=kind, dense=256, action_lstm=64, head_hidden=(64,))
+    settings: dict[str, Any] = {
+        "preset": "small",
+        "steps": 500_000 // (SMALL_ENVS * paper.rollout_length),
+        "num_envs": SMALL_ENVS,
+        "batch_size": 16,
+        "replay_transitions": 50_000,
+        "replay_share": 0.75,
+        "net": SMALL_NET,
+        "optimiser": replace(paper.optimiser, learning_rate=5e-4, warmup_steps=warmup_steps),
+    }
+    return replace(paper, **settings | SMALL.get(suite, {}))
 
 
 def _boards(task: str, env_steps: int) -> TrainConfig:
@@ -290,15 +252,14 @@ def _boards(task: str, env_steps: int) -> TrainConfig:
     fifths of the learning rate, had changed nothing. Values that begin at 0 made it learn
     sooner there, and at all on MiniGrid (a seed that benchmarks/learning does not report).
     """
-    num_envs = 8
     return TrainConfig(
         task=task,
-        steps=env_steps // (num_envs * 29),
-        num_envs=num_envs,
+        steps=env_steps // (SMALL_ENVS * 29),
+        num_envs=SMALL_ENVS,
         batch_size=16,
         updates_per_step=4,
         replay_transitions=100_000,
         env=EnvConfig(suite=default_settings(task)),
-        net=replace(_small_net(), dense=128, zero_values=True),
+        net=replace(SMALL_NET, dense=128, zero_values=True),
         optimiser=OptimiserConfig(learning_rate=5e-3),
     )

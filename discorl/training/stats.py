@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from discorl.agents.episodes import RunningEpisodes
-from discorl.ops.moments import MeanFn
+from discorl.ops.moments import MeanFn, alone
 from discorl.runs.checkpoint import restore
 from discorl.types import EnvSpec, Rollout, UpdateInfo
 
@@ -40,7 +40,7 @@ class EpisodeStats:
         """The environments start over: their unfinished episodes never end."""
         self._running = RunningEpisodes(len(self._running.returns))
 
-    def summary(self, across: MeanFn = lambda x: x) -> dict[str, float]:
+    def summary(self, across: MeanFn = alone) -> dict[str, float]:
         """Means over the window; empty before the first episode ends.
 
         ``across`` averages over processes with environments of their own.
@@ -68,7 +68,7 @@ class EpisodeStats:
 
 
 def summarise(
-    episodes: list[tuple[float, float]], spec: EnvSpec, across: MeanFn = lambda x: x
+    episodes: list[tuple[float, float]], spec: EnvSpec, across: MeanFn = alone
 ) -> dict[str, float]:
     """Mean return and length, and the share of successes where the environment has them."""
     threshold = float("inf") if spec.success_return is None else spec.success_return
@@ -105,7 +105,7 @@ class UpdateStats:
         """Keep what the rule says about the latest update; too costly to ask at every one."""
         self._latest = {f"rule/{name}": x.detach() for name, x in diagnostics.items()}
 
-    def summary(self, across: MeanFn = lambda x: x) -> dict[str, float]:
+    def summary(self, across: MeanFn = alone) -> dict[str, float]:
         """Means since the last call, fetched in one go."""
         if not self._pending:
             return {}

@@ -16,6 +16,7 @@ from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import update_agent
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
+from discorl.ops.moments import alone
 from discorl.runs import distributed
 from discorl.runs.curves import plot_curve
 from discorl.runs.distributed import Ranks
@@ -86,7 +87,7 @@ class Training:
         self.rule_params = tree.to(self.choice.params, ranks.device)
         self.batch_size = ranks.shard(config.batch_size, "batch_size")
         self.num_fresh = ranks.share(config.num_fresh)
-        self.across = distributed.mean if ranks.size > 1 else lambda x: x
+        self.across = distributed.mean if ranks.size > 1 else alone
         self._guard = LossGuard(config.max_loss)
         self.state = new_state(config, self.agent, self.env, ranks)
         self.name = f"{config.task.replace(':', '-')}-{self.choice.name}"

@@ -38,7 +38,7 @@ from tests.builders import (
     small_disco,
     with_target_params,
 )
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 
 CORE = 5
 NET = NetConfig(torso=(7, 6), action_lstm=4, head_hidden=(6,), core_lstm=CORE)

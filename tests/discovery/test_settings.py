@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from discorl import tree
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.discovery.presets import PRESETS
 from discorl.errors import DiscorlError
 from discorl.rules.disco import DiscoSettings
+from discorl.rules.store import load_rule
 from tests.builders import rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -29,6 +32,11 @@ IMPOSSIBLE: list[tuple[str, Any]] = [
     *(("meta_value.lambda_", 1.1), ("meta_optimiser.learning_rate", INFINITY)),
     *(("meta_optimiser.max_abs_update", -1.0), ("meta_optimiser.max_norm", 0.0)),
 ]
+
+
+def named(settings: Any, name: str) -> Any:
+    """The setting that is named as in ``rule.discount``."""
+    return operator.attrgetter(name)(settings)
 
 
 def changed(settings: Any, name: str, value: Any) -> Any:
@@ -52,12 +60,18 @@ def test_possible_numbers_are_not(preset: str) -> None:
         *(("rule.discount", 0.0), ("rule.discount", 1.0), ("meta_value.lambda_", 1.0)),
         *(("meta_optimiser.max_abs_update", 0.0), ("meta_optimiser.max_norm", INFINITY)),
     ):
-        changed(config, name, value)
+        assert named(changed(config, name, value), name) == value
 
 
 def test_the_largest_seeds_work(tmp_path: Path) -> None:
+    found = []
     for seed in (2**43 - 1, -(2**43) + 1):
-        discover(tiny_config(seed=seed, steps=1, out=tmp_path / str(seed)))
+        out = tmp_path / str(seed)
+        discover(tiny_config(seed=seed, steps=1, out=out))
+        found.append(load_rule(out / "rule.npz").params)
+    first, second = found
+    assert all(p.isfinite().all() for p in tree.leaves(found))
+    assert any(not p.equal(second[name]) for name, p in first.items()), "a seed changes nothing"
 
 
 def test_the_target_rate_is_a_share() -> None:

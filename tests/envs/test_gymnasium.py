@@ -257,7 +257,7 @@ def test_a_final_observation_that_is_not_shown_is_said_once() -> None:
     envs = ForgetsFinals([lambda: Corridor(9, limit=1)], autoreset_mode="SameStep")
     env = GymnasiumEnv(envs, name="it")
     state, _ = env.reset(rng())
-    with pytest.warns(UserWarning, match="it does not show the last observation"):
+    with pytest.warns(UserWarning, match="it does not return the last observation"):
         state, now = env.step(state, torch.tensor([0]), rng())
     assert now.final_observation is None
     env.step(state, torch.tensor([0]), rng())
@@ -266,7 +266,7 @@ def test_a_final_observation_that_is_not_shown_is_said_once() -> None:
 def test_how_it_resets_must_be_known() -> None:
     envs = SyncVectorEnv([Corridor])
     envs.metadata = {}
-    with pytest.raises(DiscorlError, match=r"does not say how it resets"):
+    with pytest.raises(DiscorlError, match=r"does not declare how it resets"):
         GymnasiumEnv(envs)
     assert play(GymnasiumEnv(envs, autoreset=AutoresetMode.NEXT_STEP), 1)[0][4] is False
 
@@ -344,7 +344,7 @@ def test_normalised_observations() -> None:
     second.reset(rng())
     for name, x in second.state_dict().items():
         assert torch.equal(x, saved[name])
-    with pytest.raises(DiscorlError, match="not for these observations"):
+    with pytest.raises(DiscorlError, match="do not match these observations"):
         second.load_state_dict({"far.mean": saved["far.mean"]})
 
 
@@ -376,7 +376,7 @@ def test_factories_vectors_and_our_own() -> None:
 )
 def test_ready_copies_refuse_settings_of_how_to_make_them(options: EnvConfig) -> None:
     with pytest.raises(
-        DiscorlError, match=r"^--\w+ does nothing for .* made already: leave it away$"
+        DiscorlError, match=r"^--\w+ does nothing for .* already a vector environment: remove it$"
     ):
         as_env(SyncVectorEnv([Corridor]), 1, options=options)
 
@@ -392,7 +392,7 @@ def test_only_what_was_made_here_is_closed_here() -> None:
 @pytest.mark.parametrize(
     "env_id, words",
     [
-        ("CartPol-v1", "knows no environment 'CartPol-v1'; did you mean CartPole-v1"),
+        ("CartPol-v1", "has no environment 'CartPol-v1'; did you mean CartPole-v1"),
         ("cartpole-v1", "did you mean CartPole-v1"),
         ("Zzzz-v0", r"gym:MODULE:ID"),
         ("Taxi-v3", "Taxi-v4"),
@@ -428,8 +428,8 @@ def go_on(env: GymnasiumEnv, state: Any, num_steps: int) -> Any:
     "fault, words",
     [
         ("raise", "environment 2 failed to step: ZeroDivisionError: the wheels came off"),
-        ("shape", r"environment 2 showed an observation of shape \(2,\), .* promises \(3,\)"),
-        ("nan", r"environment 2 sent rewards that are NaN or infinite \(nan\)"),
+        ("shape", r"environment 2 returned an observation of shape \(2,\), .* promises \(3,\)"),
+        ("nan", r"environment 2 sent a reward that is NaN or infinite \(nan\)"),
     ],
 )
 def test_faults_name_the_environment(fault: str, words: str, workers: Any) -> None:

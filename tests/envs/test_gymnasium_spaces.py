@@ -91,7 +91,7 @@ def test_discrete_observations_are_one_hot() -> None:
     assert convert(many, [2, 0], [1, 2]).tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
     assert convert(spaces.MultiBinary(3), np.array([0, 1, 1], np.int8)).tolist() == [[0, 1, 1]]
     assert convert(spaces.MultiBinary([1, 2]), np.ones((1, 2), np.int8)).shape == (1, 1, 2)
-    with pytest.raises(EnvFailure, match=r"environment 1 of it showed 2, which is outside"):
+    with pytest.raises(EnvFailure, match=r"environment 1 of it returned 2, which is outside"):
         convert(spaces.Discrete(2), 1, 2)
 
 
@@ -155,10 +155,10 @@ def test_the_specification_of_a_single_image() -> None:
 @pytest.mark.parametrize(
     "space, words",
     [
-        (spaces.Text(3), "kind Text; supported are Box, Discrete"),
-        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "Sequence at 'a'"),
-        (spaces.Discrete(10_001), "10001 values.*up to 10000"),
-        (spaces.Dict({}), "shows nothing"),
+        (spaces.Text(3), "has Text observations; only Box, Discrete"),
+        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "Sequence observations at 'a'"),
+        (spaces.Discrete(10_001), "10001 values.*vectors is 10000"),
+        (spaces.Dict({}), "has no observations"),
     ],
 )
 def test_observations_that_do_not_fit_are_explained(space: spaces.Space, words: str) -> None:
@@ -232,11 +232,11 @@ def test_every_action_arrives(space: spaces.Space, workers: Any) -> None:
 @pytest.mark.parametrize(
     "space, words",
     [
-        (spaces.Box(-1, 1, (6,)), "15625 combinations.*no more than 1024.*--action-bins 3 or less"),
-        (spaces.Box(-1, 1, (11,)), "wrap its actions into fewer dimensions"),
-        (spaces.Box(-np.inf, 1, (2,)), "without bounds"),
+        (spaces.Box(-1, 1, (6,)), "15625 combinations.*the limit is 1024.*--action-bins 3 or less"),
+        (spaces.Box(-1, 1, (11,)), "wrap it to have fewer dimensions"),
+        (spaces.Box(-np.inf, 1, (2,)), "unbounded continuous actions"),
         (spaces.MultiDiscrete([MAX_ACTIONS, 2]), "2048 combinations"),
-        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), "actions of kind Tuple"),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))), "a Tuple action space"),
     ],
     ids=str,
 )

@@ -64,7 +64,7 @@ def test_names(name: str, shape: tuple[int, ...], num_actions: int) -> None:
         ("grid", "use grid:dense, grid:sparse"),
         ("grid:huge", "use grid:dense, grid:sparse"),
         ("grid:dense:6", "4, 5 or 9 moves, not 6"),
-        ("catch:1x3", "needs 2 rows"),
+        ("catch:1x3", "needs at least 2 rows"),
         ("catch:1000x1000", "at most 4096 cells, such as 64x64, not 1000x1000"),
         ("catch:1000000000x1000000000", "at most 4096 cells"),
         ("catch@", "no environment is called 'catch@'"),
@@ -92,7 +92,7 @@ CHANGED: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_settings_that_would_do_nothing_are_refused(name: str) -> None:
     options = EnvConfig(**{name: CHANGED[name]})
-    flag = f"^--{name.replace('_', '-')} does nothing for '?catch'?.*: leave it away$"
+    flag = f"^--{name.replace('_', '-')} does nothing for '?catch'?.*: remove it$"
     with pytest.raises(DiscorlError, match=flag):
         make_env("catch", 1, options=options)
     with pytest.raises(DiscorlError, match=flag):

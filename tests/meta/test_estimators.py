@@ -25,7 +25,7 @@ from tests.builders import (
     small_agent,
     small_disco,
 )
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 
 MODES = get_args(MemoryMode)
 OTHERS = [mode for mode in MODES if mode != "plain"]
@@ -125,10 +125,10 @@ def test_value_function_learns_the_value_of_a_constant_reward() -> None:
     meta_value = MetaValue(ValueNet(MLPTorso(4, (16,)), 16), adam_clip(3e-3))
     state: MetaValueState = meta_value.init_state(rng())
     logits = rollout.behaviour_logits
-    before, _ = meta_value.estimate(state, rollout, logits, lambda x: x)
+    before, _ = meta_value.estimate(state, rollout, logits)
     for _ in range(300):
-        state = meta_value.update(state, rollout, logits, lambda x: x)
-    after, _ = meta_value.estimate(state, rollout, logits, lambda x: x)
+        state = meta_value.update(state, rollout, logits)
+    after, _ = meta_value.estimate(state, rollout, logits)
     assert float(after.td.abs().mean()) < 0.5 * float(before.td.abs().mean())
     assert float(after.value.mean()) > float(before.value.mean()) + 5
 

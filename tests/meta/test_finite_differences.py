@@ -31,7 +31,7 @@ from tests.builders import (
     small_agent,
     small_disco,
 )
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 
 STEP = 1e-5
 LARGE = ObjectiveWeights(policy_entropy=0.3, prediction_entropy=0.2, target_mean=0.4, target_kl=0.1)

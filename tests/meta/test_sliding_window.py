@@ -16,7 +16,7 @@ from discorl.meta.meta_step import live_window
 from discorl.meta.population import init_group
 from discorl.meta.window import MemoryMode
 from tests.builders import assert_bit_equal, clone, double, rng
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 from tests.meta.population import tiny_config, tiny_groups
 from tests.meta.test_estimators import inputs
 

@@ -22,7 +22,7 @@ from discorl.types import Rollout
 from tests.agents.test_dead_steps import agent_and_state, rollouts
 from tests.agents.test_recurrent import living_state, recurrent_agent, rollout_with_state
 from tests.builders import double, random_rule_params, rng, small_disco
-from tests.golden_replay import through
+from tests.golden.meta_gradient import through
 
 LARGE = ObjectiveWeights(policy_entropy=0.3, prediction_entropy=0.2, target_mean=0.4, target_kl=0.1)
 

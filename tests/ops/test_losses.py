@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from discorl.ops import native
 from discorl.ops.categorical import kl_divergence, two_hot
 from discorl.ops.losses import kl_loss, two_hot_loss
 from tests.builders import rng
+from tests.compiler import needs_compiler
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -82,6 +84,33 @@ def test_vmap() -> None:
         (grad,) = torch.autograd.grad(batched.sum(), logits)
         (expected,) = torch.autograd.grad(plain.sum(), logits)
         torch.testing.assert_close(grad, expected)
+
+
+def in_large_logits(shift: float, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits of targets and of predictions in float32, and values for a two-hot target."""
+    target, logits, x = (
+        normal(*shape, seed=seed).detach() for seed, shape in enumerate([(40, 21), (40, 21), (40,)])
+    )
+    return (shift + scale * target).float(), (shift / 3 + scale * logits).float(), x.float()
+
+
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_compiler)])
+@pytest.mark.parametrize(
+    "shift, scale", [(0.0, 1.0), (50.0, 1.0), (1e3, 1.0), (1e5, 1.0), (0.0, 1e3), (0.0, 1e5)]
+)
+def test_large_logits_cost_the_loss_no_digits(shift: float, scale: float, kernels: bool) -> None:
+    target, logits, x = in_large_logits(shift, scale)
+    if kernels:
+        native.build()
+    with native.kernels(kernels):
+        got = kl_loss(target, logits), two_hot_loss(logits, x, 3.0)
+    exact = (
+        kl_divergence(target.double(), logits.double()),
+        # Where between two bins x lies is rounded in float32 in any form of the loss.
+        -(two_hot(x, 21, 3.0) * torch.log_softmax(logits.double(), -1)).sum(-1),
+    )
+    for loss, want in zip(got, exact, strict=True):
+        torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0.0)
 
 
 def test_extreme_logits_are_finite() -> None:

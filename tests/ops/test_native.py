@@ -29,7 +29,7 @@ from tests.builders import (
     small_disco,
 )
 from tests.compiler import needs_compiler
-from tests.golden_replay import replay
+from tests.golden.replay import replay
 
 OF_ROWS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
 KERNELS = OF_ROWS | {"linear", "mm", "lstm_after_action_backward", "lstm_unroll_backward"}

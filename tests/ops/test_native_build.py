@@ -64,7 +64,7 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "discorl").write_text("a file where the folder should be")
     failed = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "true"})
-    assert "DiscorlError: the kernels cannot be kept or loaded" in failed.stderr
+    assert "DiscorlError: cannot save or load the kernels" in failed.stderr
 
 
 def test_goes_on_without_kernels_that_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +74,6 @@ def test_goes_on_without_kernels_that_cannot_be_built(monkeypatch: pytest.Monkey
     monkeypatch.setattr(compiled, "_compiler_works", lambda: True)
     monkeypatch.setattr(compiled.torch, "compile", lambda fn: fn)
     monkeypatch.setattr(native, "build", fails)
-    with pytest.warns(UserWarning, match="going on without the kernels for the CPU: no C"):
+    with pytest.warns(UserWarning, match="running without the CPU kernels: no C"):
         agent = compiled.compile_agent(small_agent(small_disco()))
     assert not agent.native

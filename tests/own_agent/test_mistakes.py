@@ -130,7 +130,7 @@ def test_heads_of_a_recurrent_agent_are_checked_too(name: str) -> None:
         (lambda out: list(out.values()), "forward returned a list; it must return a dict of heads"),
         (
             lambda out: (out, None),
-            "forward returned a tuple; return the dict of heads alone, or add",
+            "forward returned a tuple; return just the dict of heads, or add",
         ),
         (lambda out: out["y"], "forward returned a Tensor"),
     ],
@@ -176,7 +176,7 @@ def test_a_buffer_that_is_replaced_is_noticed() -> None:
 
 def test_agents_that_cannot_learn() -> None:
     agent = PlainAgent(small_rule().heads(3)).requires_grad_(False)
-    with pytest.raises(DiscorlError, match="no parameter that requires a gradient"):
+    with pytest.raises(DiscorlError, match="none of its parameters requires a gradient"):
         DiscoTrainer(agent, rule=small_rule())
     lazy = PlainAgent(small_rule().heads(3), middle=nn.LazyLinear(8))
     with pytest.raises(
@@ -226,7 +226,7 @@ def test_freezing_after_the_fact() -> None:
 
 
 def test_a_rule_without_its_parameters() -> None:
-    with pytest.raises(DiscorlError, match="DiscoRule learns its parameters: pass params="):
+    with pytest.raises(DiscorlError, match="DiscoRule has learnt parameters: pass params="):
         DiscoUpdateRule(DiscoRule())
 
 
@@ -241,7 +241,7 @@ def test_a_rule_without_its_parameters() -> None:
         ({"seed": 2**63}, "seed must be between"),
         ({"batch_size": 0}, "must be at least 1, not 0 and 1"),
         ({"replay_ratio": 0}, "must be at least 1"),
-        ({"replay_capacity": 10}, "below batch_size 64: learning would never begin"),
+        ({"replay_capacity": 10}, "below batch_size 64, so learning would never start"),
     ],
 )
 def test_settings(settings: dict[str, Any], message: str) -> None:
@@ -266,7 +266,7 @@ def test_a_nan_while_learning_leaves_the_agent_as_it_was() -> None:
     before = {k: p.clone() for k, p in agent.state_dict().items()}
     target = trainer.state_dict()["rule_state"]["target_params"]
     agent.is_broken = True
-    with pytest.raises(DiscorlError, match="head 'q' is NaN or infinite; the update was not made"):
+    with pytest.raises(DiscorlError, match="head 'q' is NaN or infinite; the update was skipped"):
         trainer.step(random_rollout())
     assert trainer.grad_steps == 1
     for k, p in agent.state_dict().items():
@@ -306,8 +306,8 @@ def poisoned(x: Tensor) -> Tensor:
         (
             {"rewards": lambda x: x[:-1]},
             "rollout.rewards has shape [5, 3], expected [T, B] with T = 6, B = 3 as in "
-            "rollout.actions; rewards[t] arrives with observations[t], so put one for t = 0 in "
-            "front",
+            "rollout.actions; rewards[t] arrives with observations[t], so prepend one for "
+            "t = 0",
         ),
         ({"discounts": lambda x: x[..., None]}, "rollout.discounts has shape [6, 3, 1]"),
         ({"discounts": lambda x: x[:, :2]}, "rollout.discounts has shape [6, 2]"),
@@ -319,15 +319,21 @@ def poisoned(x: Tensor) -> Tensor:
         ),
         ({"observations": lambda x: [x]}, "rollout.observations is a list"),
         ({"actions": lambda x: x.float()}, "rollout.actions is float32, expected int64"),
-        ({"rewards": lambda x: x.long()}, "rollout.rewards is int64, expected float32"),
-        ({"rewards": lambda x: x.double()}, "rewards is float64, expected float32, which the rule"),
+        (
+            {"rewards": lambda x: x.long()},
+            "rollout.rewards is int64, but the rule computes in float32",
+        ),
+        ({"rewards": lambda x: x.double()}, "rewards is float64, but the rule computes in float32"),
         ({"rewards": lambda x: x.numpy()}, "rollout.rewards is a ndarray, expected a tensor"),
         ({"actions": lambda x: None}, "rollout.actions is a NoneType, expected a tensor"),
         ({"actions": lambda x: x[:, :0]}, "the rollout is empty"),
-        ({"discounts": lambda x: -x}, "rollout.discounts holds -1: it must be 0 at the first step"),
-        ({"discounts": lambda x: 2 * x}, "rollout.discounts holds 2"),
-        ({"actions": lambda x: x + 1}, "rollout.actions holds 3, but behaviour_logits has 3"),
-        ({"actions": lambda x: x - 1}, "rollout.actions holds -1"),
+        (
+            {"discounts": lambda x: -x},
+            "rollout.discounts contains -1: it must be 0 at the first step",
+        ),
+        ({"discounts": lambda x: 2 * x}, "rollout.discounts contains 2"),
+        ({"actions": lambda x: x + 1}, "rollout.actions contains 3, but behaviour_logits has 3"),
+        ({"actions": lambda x: x - 1}, "rollout.actions contains -1"),
         ({"rewards": poisoned}, "rollout.rewards is NaN or infinite, first at t = 2, b = 1"),
         ({"observations": poisoned}, "rollout.observations is NaN or infinite"),
         ({"behaviour_logits": poisoned}, "rollout.behaviour_logits is NaN or infinite"),
@@ -357,14 +363,18 @@ def test_rollouts_unlike_those_before() -> None:
     trainer = DiscoTrainer(agent, rule=small_rule())
     trainer.step(random_rollout())
     trainer.step(random_rollout(batch=2))  # another number of environments is fine
-    with pytest.raises(DiscorlError, match=r"\[T, ...\] = \[7, 4\], but in the rollouts before"):
+    with pytest.raises(
+        DiscorlError, match=r"\[T, ...\] = \[7, 4\], but it was .* in earlier rollouts"
+    ):
         trainer.step(random_rollout(num_steps=7))
-    with pytest.raises(DiscorlError, match=r"is torch\.float64, but in the rollouts before it"):
+    with pytest.raises(DiscorlError, match=r"is torch\.float64, but it was .* in earlier rollouts"):
         trainer.step(altered(observations=lambda x: x.double()))
-    with pytest.raises(DiscorlError, match="observations have other parts"):
+    with pytest.raises(DiscorlError, match="observations have different parts"):
         trainer.step(altered(observations=lambda x: {"a": x}))
     with_state = AgentRollout(**vars(random_rollout()), agent_state=torch.zeros(3, 1))
-    with pytest.raises(DiscorlError, match="either all rollouts of a trainer have an agent_state"):
+    with pytest.raises(
+        DiscorlError, match="either all of a trainer's rollouts have an agent_state"
+    ):
         trainer.step(with_state)
 
 
@@ -388,11 +398,11 @@ def test_environments_that_answer_wrongly(step_fn: Any, message: str) -> None:
 
 def test_other_mistakes_of_acting() -> None:
     agent, env = PlainAgent(small_rule().heads(3)), Corridor()
-    with pytest.raises(DiscorlError, match="rollout_len must be at least 1"):
+    with pytest.raises(DiscorlError, match="rollout_len must be a whole number, 1 or more"):
         collect_rollout(agent, env.step_fn, env.obs(), rollout_len=0)
     with pytest.raises(DiscorlError, match="obs is a single number"):
         collect_rollout(agent, env.step_fn, 3.0)
-    with pytest.raises(DiscorlError, match="previous rollout has 3 environments, this one 2"):
+    with pytest.raises(DiscorlError, match="previous rollout has 3 environments, not 2"):
         collect_rollout(agent, env.step_fn, env.obs(), previous=random_rollout())
     wrong = Altered(lambda out: out | {"logits": out["logits"][0]})
     with pytest.raises(DiscorlError, match=r"'logits' has shape \[3\], but acting needs \[B, A\]"):
@@ -412,8 +422,11 @@ def test_environments_that_change_their_mind() -> None:
         return step
 
     for change, said in (
-        (lambda x: x[:, :3], r"torch.float32 \[2, 3\], but those before were torch.float32 \[2, 4"),
-        (lambda x: x[:1], r"\[1, 4\], but those before"),
+        (
+            lambda x: x[:, :3],
+            r"torch.float32 \[2, 3\], but the previous ones were torch.float32 \[2, 4",
+        ),
+        (lambda x: x[:1], r"\[1, 4\], but the previous ones"),
         (lambda x: x.astype(np.uint8), "torch.uint8"),
     ):
         with pytest.raises(DiscorlError, match=said):
@@ -423,10 +436,10 @@ def test_environments_that_change_their_mind() -> None:
 @pytest.mark.parametrize(
     "obs, message",
     [
-        (None, "obs is None, of which no tensor can be made"),
-        (["a", "b"], "no tensor can be made"),
-        (np.zeros((0, 4)), r"its parts have B = \[0\]"),
-        ({"a": np.zeros((2, 4)), "b": np.zeros((3, 4))}, r"its parts have B = \[2, 3\]"),
+        (None, "obs is None, which cannot become a tensor"),
+        (["a", "b"], "which cannot become a tensor"),
+        (np.zeros((0, 4)), r"not B = \[0\]"),
+        ({"a": np.zeros((2, 4)), "b": np.zeros((3, 4))}, r"not B = \[2, 3\]"),
     ],
 )
 def test_what_is_no_observation(obs: Any, message: str) -> None:
@@ -503,5 +516,5 @@ def test_things_that_are_no_agent_rule_or_state() -> None:
             DiscoTrainer(agent, rule=thing)  # pyright: ignore
     with pytest.raises(DiscorlError, match=r"what rule\.init_state\(agent\)"):
         rule.loss(agent, random_rollout(), None)  # pyright: ignore
-    with pytest.raises(DiscorlError, match="the device 'nonsense' cannot be used"):
+    with pytest.raises(DiscorlError, match="cannot use the device 'nonsense'"):
         DiscoTrainer(agent, rule=rule, device="nonsense")

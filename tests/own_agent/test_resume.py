@@ -185,8 +185,8 @@ def put(value: Any, *path: str) -> Any:
     "change, message",
     [
         (drop("version"), "has no version"),
-        (put(2, "version"), "version 2, but this package reads 1"),
-        (drop("replay"), "lacks replay"),
+        (put(2, "version"), "version 2, but this package reads version 1"),
+        (drop("replay"), "is missing replay"),
         (drop("agent", "torso.bias"), "agent lacks torso.bias"),
         (
             put(torch.zeros(9), "agent", "torso.bias"),

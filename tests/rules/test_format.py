@@ -32,7 +32,7 @@ from tests.builders import (
     small_disco,
     write_small_rule,
 )
-from tests.golden_replay import group, load
+from tests.golden.files import group, load
 
 Y_TARGET = "lstm/linear_2/w"
 SHAPES_OF_SIZES = [SMALL_SIZES, DEEP_SIZES, MetaNetSizes(prediction=3, hidden=2, lifetime_hidden=1)]

@@ -92,7 +92,6 @@ def test_tasks_choose_by_their_prefix() -> None:
     assert presets.for_task("gym:CartPole-v1") == presets.gymnasium("gym:CartPole-v1")
     assert presets.for_task("minatar:breakout") == presets.minatar("minatar:breakout")
     assert presets.for_task("minigrid:Empty-5x5") == presets.minigrid("minigrid:Empty-5x5")
-    assert presets.for_task("sokoban") == presets.sokoban()
 
 
 @pytest.mark.parametrize("task", ["gym:CartPole-v1", "minatar:breakout", "minigrid:Empty-5x5"])

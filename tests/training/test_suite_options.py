@@ -136,7 +136,7 @@ def test_settings_come_back_from_json_as_what_they_were(
         (("catch", "--levels", "0"), "--levels is an option of ProcGen, but the task is 'catch'"),
         (("gym:CartPole-v1", "--no-full-view"), "--full-view is an option of MiniGrid"),
         (("sokoban", "--max-steps", "0"), "max_steps must be at least 1, not 0"),
-        (("ale:Pong", "--sticky", "1.5"), "sticky is a probability, not 1.5"),
+        (("ale:Pong", "--sticky", "1.5"), "sticky must be a probability from 0 to 1, not 1.5"),
     ],
     ids=str,
 )
@@ -155,8 +155,8 @@ def test_options_that_do_not_fit_are_one_line(
     "task, words",
     [
         ("sokoban", "the options of Atari, but the task is 'sokoban': use SokobanSettings"),
-        ("catch", "the options of Atari, but the task is 'catch': leave env.suite away"),
-        ("gym:CartPole-v1", "leave env.suite away"),
+        ("catch", "the options of Atari, but the task is 'catch': remove env.suite"),
+        ("gym:CartPole-v1", "remove env.suite"),
     ],
 )
 def test_settings_of_another_suite(task: str, words: str) -> None:

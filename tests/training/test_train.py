@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from discorl.comparison.compare import compare
-from discorl.envs import registry
 from discorl.envs.tasks.catch import Catch, CatchState
 from discorl.errors import DiscorlError
 from discorl.runs.files import load_params
@@ -25,6 +24,7 @@ from discorl.training.trained_agent import load_agent
 from discorl.types import TimeStep
 from tests.builders import assert_bit_equal, write_small_rule
 
+THREADS = torch.get_num_threads()
 SMALL_NET = NetConfig(torso=(32,), action_lstm=8, head_hidden=(8,))
 
 
@@ -85,14 +85,15 @@ def test_equal_seeds_give_equal_runs_whatever_the_global_state(tmp_path: Path) -
 
 
 def test_a_broken_environment_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(Catch):
-        def step(self, state: CatchState, actions, generator):
-            state, timestep = super().step(state, actions, generator)
-            observation = timestep.observation.clone()
-            observation[1] = float("nan")
-            return state, TimeStep(observation, timestep.reward, timestep.discount)
+    step = Catch.step
 
-    monkeypatch.setattr(registry, "Catch", Broken)
+    def broken(self: Catch, state: CatchState, actions, generator):
+        state, timestep = step(self, state, actions, generator)
+        observation = timestep.observation.clone()
+        observation[1] = float("nan")
+        return state, TimeStep(observation, timestep.reward, timestep.discount)
+
+    monkeypatch.setattr(Catch, "step", broken)
     with pytest.raises(DiscorlError, match="environment 1 sent observations"):
         train(config(tmp_path))
 
@@ -190,3 +191,20 @@ def test_impossible_networks_and_optimisers_are_refused() -> None:
     ):
         with pytest.raises(DiscorlError, match=r"net|optimiser"):
             make()
+
+
+@pytest.mark.parametrize(
+    "rule", ["disco-mini", "actor-critic", pytest.param("disco103", marks=pytest.mark.disco103)]
+)
+def test_agents_do_not_depend_on_the_number_of_threads(rule: str, tmp_path: Path) -> None:
+    """At full size, where products and sums are shared between threads."""
+    full = TrainConfig(
+        rule=rule, steps=2, num_envs=32, batch_size=32, device="cpu", progress="none"
+    )
+    runs = []
+    for threads in (1, 2):
+        out = tmp_path / str(threads)
+        train(replace(full, threads=threads, out=out))
+        assert torch.get_num_threads() == THREADS
+        runs.append(load_params(out / "agent.npz"))
+    torch.testing.assert_close(runs[0], runs[1])

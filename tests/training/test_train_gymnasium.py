@@ -210,7 +210,7 @@ def test_a_failing_environment_is_one_line(workers: str, tmp_path: Path) -> None
 
 
 UNSUPPORTED: dict[str, tuple[spaces.Space, spaces.Space, str]] = {
-    "text": (spaces.Text(5), spaces.Discrete(2), "observations of kind Text"),
+    "text": (spaces.Text(5), spaces.Discrete(2), "has Text observations"),
     "inside": (spaces.Dict(a=BOX, b=spaces.Sequence(BOX)), spaces.Discrete(2), "Sequence at 'b'"),
     "actions": (BOX, spaces.Dict(a=spaces.Discrete(2)), "wrap it"),
     "many": (BOX, spaces.Box(-1, 1, (9,), np.float32), "action"),
@@ -234,8 +234,8 @@ def test_a_space_that_does_not_fit_is_one_line(
 @pytest.mark.parametrize(
     "fault, words",
     [
-        ("shape", "shape (2,), but its observation space promises (3,): observations must keep"),
-        ("nan", "environment 0 sent rewards that are NaN or infinite (nan); fix the environment"),
+        ("shape", "shape (2,), but its observation space promises (3,): fix the environment"),
+        ("nan", "environment 0 sent a reward that is NaN or infinite (nan): fix the environment"),
     ],
 )
 def test_a_fault_in_mid_run_is_one_line(

@@ -31,7 +31,7 @@ def action_map(space: gymnasium.Space, who: str, bins: int) -> ActionMap:
     if isinstance(space, spaces.Discrete):
         start, dtype = space.start, space.dtype
         return ActionMap(int(space.n), lambda a: (a + start).astype(dtype))
-    advice = "wrap its actions into fewer"
+    advice = "wrap it to offer fewer actions"
     if isinstance(space, spaces.MultiDiscrete):
         starts = np.ravel(space.start)
         choices = [np.arange(n) + s for n, s in zip(space.nvec.ravel(), starts, strict=True)]
@@ -41,15 +41,15 @@ def action_map(space: gymnasium.Space, who: str, bins: int) -> ActionMap:
         choices, advice = _binned(space, who, bins), _fewer_bins(space)
     else:
         raise DiscorlError(
-            f"{who} has actions of kind {type(space).__name__}, but update rules choose among "
-            "numbered ones: supported are Discrete, MultiDiscrete, MultiBinary and Box; wrap it "
-            "with gymnasium.wrappers.TransformAction"
+            f"{who} has a {type(space).__name__} action space; only Discrete, MultiDiscrete, "
+            "MultiBinary and Box are supported, because update rules choose among numbered "
+            "actions: wrap it with gymnasium.wrappers.TransformAction"
         )
     num_actions = math.prod(map(len, choices))
     if num_actions > MAX_ACTIONS:
         raise DiscorlError(
-            f"{who} has {num_actions} combinations of actions in {len(choices)} dimensions, and "
-            f"no more than {MAX_ACTIONS} are enumerated: {advice}"
+            f"{who} has {num_actions} combinations of actions in {len(choices)} dimensions, but "
+            f"the limit is {MAX_ACTIONS}: {advice}"
         )
     table = np.array(list(itertools.product(*choices)), space.dtype)
     table = table.reshape(num_actions, *space.shape)
@@ -60,8 +60,8 @@ def _binned(space: spaces.Box, who: str, bins: int) -> list[np.ndarray]:
     """Values of each dimension: all whole numbers where they are few enough, else ``bins``."""
     if not space.is_bounded():
         raise DiscorlError(
-            f"{who} has continuous actions without bounds, so there is nothing to divide into "
-            "bins: wrap it with gymnasium.wrappers.RescaleAction or TransformAction"
+            f"{who} has unbounded continuous actions, which cannot be divided into bins: wrap it "
+            "with gymnasium.wrappers.RescaleAction or TransformAction"
         )
     bounds = list(zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True))
     is_whole = np.issubdtype(space.dtype, np.integer)
@@ -75,4 +75,4 @@ def _fewer_bins(space: spaces.Box) -> str:
     """What to do about too many combinations."""
     size = math.prod(space.shape)
     fits = max((b for b in range(2, MAX_ACTIONS + 1) if b**size <= MAX_ACTIONS), default=None)
-    return f"set --action-bins {fits} or less" if fits else "wrap its actions into fewer dimensions"
+    return f"set --action-bins {fits} or less" if fits else "wrap it to have fewer dimensions"

@@ -113,11 +113,11 @@ class GymnasiumEnv:
         return self.normaliser.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from what ``state_dict`` returned."""
+        """Resume from what ``state_dict`` returned."""
         self.normaliser.load_state_dict(state)
 
     def close(self) -> None:
-        """End the environments, unless somebody else made them."""
+        """Close the environments, unless the caller made them."""
         if self._owned and not self._envs.closed:
             close_vector(self._envs)
 
@@ -132,7 +132,7 @@ class GymnasiumEnv:
         return reward if clip is None else reward.clamp(-clip, clip)
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the vector environment; whatever goes wrong there is one line that says where."""
+        """Call the vector environment; any failure becomes one line that says where."""
         try:
             return getattr(self._envs, method)(*args, **kwargs)
         except DiscorlError:
@@ -153,7 +153,7 @@ class GymnasiumEnv:
             if array.shape != (self.num_envs, *leaf.shape):
                 leaf.check(array.shape[1:], self._name)
                 raise EnvFailure(
-                    f"{self._name} showed {len(array)} observations, not {self.num_envs}"
+                    f"{self._name} returned {len(array)} observations, not {self.num_envs}"
                 )
             array = leaf.convert(array)
             if count:
@@ -171,8 +171,8 @@ class GymnasiumEnv:
         if final is None:
             if not self._warned:
                 warnings.warn(
-                    f"{self._name} does not show the last observation of an episode that is cut "
-                    "off, so time limits count as ends",
+                    f"{self._name} does not return the last observation of an episode that is cut "
+                    "off, so time limits count as real ends",
                     stacklevel=2,
                 )
             self._warned = True
@@ -205,6 +205,6 @@ def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:
         return AutoresetMode(mode)
     except ValueError:
         raise DiscorlError(
-            f"{name} does not say how it resets: set its metadata['autoreset_mode'] to a "
+            f"{name} does not declare how it resets: set its metadata['autoreset_mode'] to a "
             "gymnasium.vector.AutoresetMode, or pass GymnasiumEnv(..., autoreset=...)"
         ) from None

@@ -34,7 +34,7 @@ def gymnasium_env(
     """Copies of a registered environment; ``module:ID`` imports the module that registers it."""
     options = options or EnvConfig()
     probe = _make(env_id)
-    # Before any copy is made, so that what does not fit is said at once.
+    # Before any copy is made, so that a space that does not fit is reported at once.
     observation_leaves(probe.observation_space, f"'{env_id}'", options.image_layout)
     action_map(probe.action_space, f"'{env_id}'", options.action_bins)
     probe.close()
@@ -53,7 +53,7 @@ def as_env(
     """An environment from what a user has: a factory, a vector environment, or one of our own."""
     options = options or EnvConfig()
     if isinstance(source, VectorEnv):
-        check_unchanged(options, f"{name}, whose copies are made already", MAKING)
+        check_unchanged(options, f"{name}, which is already a vector environment", MAKING)
         return GymnasiumEnv(source, device, name=name, options=options)
     if isinstance(source, gymnasium.Env):
         raise DiscorlError(
@@ -61,13 +61,13 @@ def as_env(
             "such as env=lambda: MyEnv(), or a gymnasium.vector.VectorEnv"
         )
     if is_env(source):
-        check_unchanged(options, f"{name}, which is of discorl's own kind")
+        check_unchanged(options, f"{name}, which is a discorl environment")
         return source
     if callable(source):
         return _copies(source, num_envs, device, options, name)
     raise DiscorlError(
         f"env is a {type(source).__name__}; pass a function that makes a gymnasium.Env, a "
-        "gymnasium.vector.VectorEnv, or an environment of discorl's own kind"
+        "gymnasium.vector.VectorEnv, or a discorl environment"
     )
 
 
@@ -102,8 +102,8 @@ def _make(env_id: str) -> gymnasium.Env:
     except ModuleNotFoundError as e:
         missing = e.name or getattr(e.__cause__, "name", None) or env_id.split(":")[0]
         raise DiscorlError(
-            f"'{env_id}' needs the package '{missing}', which is not installed: pip install it, or "
-            "correct the name"
+            f"'{env_id}' needs the package '{missing}', which is not installed: install it with "
+            "pip, or correct the name"
         ) from None
     except gymnasium.error.UnregisteredEnv:
         raise DiscorlError(_unknown(env_id)) from None
@@ -119,4 +119,4 @@ def _unknown(env_id: str) -> str:
         if close
         else "if a package registers it, write gym:MODULE:ID"
     )
-    return f"Gymnasium knows no environment '{env_id}'; {advice}"
+    return f"Gymnasium has no environment '{env_id}'; {advice}"

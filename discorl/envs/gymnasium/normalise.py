@@ -50,7 +50,7 @@ class ObservationNormaliser:
         expected = self.state_dict()
         if {k: x.shape for k, x in expected.items()} != {k: x.shape for k, x in state.items()}:
             raise DiscorlError(
-                "the saved observation statistics are not for these observations: they have "
+                "the saved observation statistics do not match these observations: they have "
                 f"{sorted(state)}, not {sorted(expected)}"
             )
         for name, moments in self._moments.items():

@@ -54,9 +54,9 @@ class Leaf:
         if shape != self.shape:
             what = f"observation '{self.name}'" if self.name else "an observation"
             raise EnvFailure(
-                f"{who} showed {what} of shape {shape}, but its observation space promises "
-                f"{self.shape}: observations must keep their shape; fix the environment, or wrap "
-                "it to pad or resize them"
+                f"{who} returned {what} of shape {shape}, but its observation space promises "
+                f"{self.shape}: fix the environment, or wrap it to pad or resize observations to "
+                "one shape"
             )
 
 
@@ -72,7 +72,7 @@ def observation_leaves(
         return [_leaf(space, path, who, layout)]
     found = [leaf for p, part in inner for leaf in observation_leaves(part, who, layout, p)]
     if not found and not path:
-        raise DiscorlError(f"{who} shows nothing: its observation space {space} is empty")
+        raise DiscorlError(f"{who} has no observations: its observation space {space} is empty")
     return found
 
 
@@ -90,15 +90,15 @@ def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
     else:
         where = f" at '{name}'" if name else ""
         raise DiscorlError(
-            f"{who} has observations of kind {type(space).__name__}{where}; supported are Box, "
-            "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them: wrap it with "
+            f"{who} has {type(space).__name__} observations{where}; only Box, Discrete, "
+            "MultiDiscrete, MultiBinary, and Dict and Tuple of them are supported: wrap it with "
             "gymnasium.wrappers.TransformObservation"
         )
     total = int(sizes.sum())
     if total > MAX_ONE_HOT:
         raise DiscorlError(
-            f"{who} has a Discrete observation with {total} values, and one-hot vectors go up to "
-            f"{MAX_ONE_HOT}: wrap it with gymnasium.wrappers.TransformObservation"
+            f"{who} has a Discrete observation with {total} values, but the limit for one-hot "
+            f"vectors is {MAX_ONE_HOT}: wrap it with gymnasium.wrappers.TransformObservation"
         )
     convert = _one_hot(sizes, starts, who)
     return Leaf(name, path, tuple(map(int, shape)), ObservationSpec((total,)), convert)
@@ -146,8 +146,8 @@ def _one_hot(sizes: np.ndarray, starts: np.ndarray, who: str) -> Callable[[np.nd
         wrong = ((number < 0) | (number >= sizes)).any(1)
         if wrong.any():
             raise EnvFailure(
-                f"environment {int(wrong.argmax())} of {who} showed {x[wrong.argmax()]}, which is "
-                "outside of its Discrete observation space; fix the environment"
+                f"environment {int(wrong.argmax())} of {who} returned {x[wrong.argmax()]}, which "
+                "is outside its Discrete observation space: fix the environment"
             )
         out = np.zeros((len(x), int(sizes.sum())), np.float32)
         np.put_along_axis(out, number + offsets, 1, axis=1)

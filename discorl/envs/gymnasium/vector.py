@@ -83,7 +83,7 @@ class _Guard(gymnasium.Wrapper):
         self._check(observation)
         if not math.isfinite(float(reward)):
             raise EnvFailure(
-                f"{self._who} sent rewards that are NaN or infinite ({reward}); fix the "
+                f"{self._who} sent a reward that is NaN or infinite ({reward}): fix the "
                 "environment, or wrap it with gymnasium.wrappers.TransformReward"
             )
         if terminated or truncated:  # a reset may write over it before it is shown

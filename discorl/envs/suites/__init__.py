@@ -65,7 +65,7 @@ SUITES = (
         image_layout="channels-first",
         num_frames=1,
         package="nle",
-        note=", which wants Gymnasium 1.2.0",
+        note=", which requires Gymnasium 1.2.0",
     ),
     Suite(
         "sokoban[:PATH]",
@@ -85,22 +85,22 @@ SUITES = (
 
 
 def find(task: str) -> Suite | None:
-    """The suite that ``task`` belongs to; None if it is no suite's."""
+    """The suite that ``task`` belongs to; None if it belongs to none."""
     prefix = task.partition(":")[0]
     return next((suite for suite in SUITES if suite.prefix == prefix), None)
 
 
 def default_settings(task: str) -> SuiteSettings | None:
-    """The settings that a task begins with; None if it is no suite's, or its suite has none."""
+    """A task's default settings; None if it belongs to no suite, or its suite has none."""
     suite = find(task)
     return suite.settings() if suite and suite.settings else None
 
 
 def check_settings(task: str, settings: SuiteSettings | None) -> None:
-    """Raise if the settings are those of another suite than the task's."""
+    """Raise if the settings belong to a different suite from the task's."""
     suite = find(task)
     if settings is None or (suite and suite.settings is type(settings)):
         return
     other = next((s.title for s in SUITES if s.settings is type(settings)), "another suite")
-    own = f"use {suite.settings.__name__}" if suite and suite.settings else "leave env.suite away"
+    own = f"use {suite.settings.__name__}" if suite and suite.settings else "remove env.suite"
     raise DiscorlError(f"env.suite has the options of {other}, but the task is '{task}': {own}")

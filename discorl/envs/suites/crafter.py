@@ -46,5 +46,5 @@ class CrafterEnv(gymnasium.Env):
 def factory(name: str, settings: CrafterSettings) -> Factory:
     """What makes a copy of Crafter."""
     if name:
-        raise DiscorlError(f"Crafter has no task '{name}': write crafter alone")
+        raise DiscorlError(f"Crafter has no task '{name}': write just crafter")
     return partial(CrafterEnv, settings)

@@ -24,7 +24,7 @@ class DmEnv(gymnasium.Env):
     """What ``build(seed)`` makes, as a Gymnasium environment.
 
     An episode whose last discount is 0 has terminated; any other was truncated. The interface
-    knows no seeds, so ``reset(seed=...)`` builds anew. Discounts between 0 and 1 are not passed on.
+    knows no seeds, so ``reset(seed=...)`` rebuilds it. Discounts between 0 and 1 are not passed on.
     """
 
     def __init__(self, build: Callable[[int | None], Any]) -> None:
@@ -65,7 +65,7 @@ def factory(name: str, settings: None = None) -> Factory:
         module = import_module(module_name)
     except ImportError as e:
         raise DiscorlError(
-            f"cannot import {module_name} ({e}): pip install it, or put its folder on PYTHONPATH"
+            f"cannot import {module_name} ({e}): install it, or put its folder on PYTHONPATH"
         ) from None
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -94,7 +94,7 @@ def _space(spec: Any, specs: Any) -> gymnasium.Space:
     if isinstance(spec, specs.DiscreteArray):
         return gymnasium.spaces.Discrete(spec.num_values)
     if not isinstance(spec, specs.Array) or spec.dtype.kind not in "biuf":
-        raise DiscorlError(f"dm_env's {spec!r} is no array of numbers: leave it out with a wrapper")
+        raise DiscorlError(f"dm_env's {spec!r} is not an array of numbers: drop it with a wrapper")
     if isinstance(spec, specs.BoundedArray):
         low = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
         high = np.broadcast_to(spec.maximum, spec.shape).astype(spec.dtype)

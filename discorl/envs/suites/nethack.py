@@ -50,7 +50,7 @@ def factory(name: str, settings: NetHackSettings) -> Factory:
     known = set(import_module("nle").nethack.OBSERVATION_DESC)
     for key in settings.keys.split(","):
         if key not in known:
-            raise DiscorlError(f"NetHack shows no '{key}': use {', '.join(sorted(known))}")
+            raise DiscorlError(f"NetHack has no key '{key}': use {', '.join(sorted(known))}")
     return partial(_make_one, task, settings)
 
 

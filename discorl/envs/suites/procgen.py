@@ -23,7 +23,7 @@ GAMES = (
 
 
 class SeededPool(VectorEnv):
-    """An envpool that ``reset(seed=...)`` builds anew: its seed is fixed when it is built.
+    """An envpool that ``reset(seed=...)`` rebuilds, because its seed is fixed when it is built.
 
     An episode's last step and its reset are two steps (NEXT_STEP), envpool's only way.
     """
@@ -77,7 +77,7 @@ def make(name: str, num_envs: int, settings: ProcgenSettings, stack: int) -> Vec
         envs = SeededPool(build, num_envs)
     except ImportError as e:
         raise DiscorlError(
-            "ProcGen needs the libraries of Qt 5; on Debian: "
+            "ProcGen needs the Qt 5 libraries; on Debian: "
             f"apt-get install libqt5gui5 libqt5core5a ({e.__cause__ or e})"
         ) from None
     return stack_frames(envs, stack)

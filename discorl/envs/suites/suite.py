@@ -22,16 +22,16 @@ class Suite:
     """A family of tasks called ``PREFIX`` or ``PREFIX:NAME``."""
 
     pattern: str
-    """How its tasks are called, for people."""
+    """How its task names are written, for people."""
     description: str
     title: str
-    """How people call it."""
+    """Its name, for people."""
     settings: type[SuiteSettings] | None = None
-    """What can be chosen of its tasks; None if there is nothing."""
+    """The options of its tasks; None if there are none."""
     module: str = ""
-    """The module here, and the extra, if they are not called like the prefix."""
+    """The name of the module here, and of the extra, if it differs from the prefix."""
     package: str = ""
-    """What ``pip install 'discorl[EXTRA]'`` lets one import; '' if nothing need be installed."""
+    """The package that ``pip install 'discorl[EXTRA]'`` provides; '' if none is needed."""
     note: str = ""
     """What pip alone does not do."""
     image_layout: Literal["", "channels-first", "channels-last"] = ""
@@ -98,7 +98,7 @@ class Suite:
             return self.make(task, num_envs, self._read(own), **run)
         if next_step and self.autoreset == "same-step":
             raise DiscorlError(
-                f"{self.title} resets in the step that ends an episode: leave --autoreset away"
+                f"{self.title} always resets in the step that ends an episode: remove --autoreset"
             )
         module, name = self.load(), task.partition(":")[2]
         settings = options if options or not self.settings else self.settings()
@@ -120,6 +120,6 @@ class Suite:
         known = [field.name for field in fields(self.settings)] if self.settings else []
         for name in given:
             if name not in known:
-                use = f"use {', '.join(known)}" if known else "it has none"
+                use = f"use {', '.join(known)}" if known else "it has no options"
                 raise DiscorlError(f"{self.title} has no option '{name}': {use}")
         return self.settings(**given) if self.settings else None

@@ -32,7 +32,7 @@ class BanditState(NamedTuple):
 class Bandit(Task[BanditSettings, BanditState]):
     """An action is an arm; its reward is its mean in this context, plus Gaussian noise.
 
-    Observed is the context, one-hot. It is drawn anew for each episode.
+    The observation is the context, one-hot. It is drawn for each episode.
     """
 
     num_arms: int = 5

@@ -55,7 +55,7 @@ class Catch(Task[CatchSettings, CatchState]):
         (fewest, rows), (narrowest, columns) = draw.ends(self.rows), draw.ends(self.columns)
         size = f"{self.rows}x{self.columns}"
         if fewest < 2 or narrowest < 1:
-            raise DiscorlError(f"a Catch board needs 2 rows and 1 column or more, not {size}")
+            raise DiscorlError(f"a Catch board needs at least 2 rows and 1 column, not {size}")
         draw.check_range("rows", self.rows, 2)
         draw.check_range("columns", self.columns, 1)
         if rows * columns > MAX_CELLS:

@@ -53,7 +53,7 @@ class GridTask:
     horizon: IntRange
     description: str = "a grid world"
     random_layout: bool = False
-    """Objects and agent are placed anew in each episode; else once for each task."""
+    """Objects and agent get new positions in every episode, rather than once for each task."""
     tabular: bool = True
     """Show the index of the state instead of boards."""
     walls: Literal["none", "middle", "cross", "random"] = "none"
@@ -66,11 +66,9 @@ class GridTask:
         draw.check_range("the size of a grid world", self.size, 2, 64)
         draw.check_range("horizon", self.horizon, 1)
         if not self.objects:
-            raise DiscorlError("a grid world needs a type of object")
+            raise DiscorlError("a grid world needs at least one type of object")
         if self.tabular and self.random_layout:
-            raise DiscorlError(
-                "the index of a state does not show a random layout: set tabular=False"
-            )
+            raise DiscorlError("a state's index cannot show a random layout: set tabular=False")
         smallest = draw.ends(self.size)[0]
         if self.walls in ("middle", "cross") and smallest < 3:
             raise DiscorlError("a wall with two gaps needs a grid world of size 3 or more")
@@ -143,13 +141,13 @@ GRID_TASKS: dict[str, GridTask] = {
         "two walls, objects that take long to come back, 2000 steps, fixed places",
         walls="cross",
     ),
-    "random-dense": _scattered(11, _DENSE, 500, "as grid:dense, placed anew in each episode"),
-    "random-long": _scattered(11, _LONG, 1000, "as grid:long, placed anew in each episode"),
+    "random-dense": _scattered(11, _DENSE, 500, "grid:dense, with new positions every episode"),
+    "random-long": _scattered(11, _LONG, 1000, "grid:long, with new positions every episode"),
     "random-small": _scattered(
         7,
         _SMALL,
         500,
-        "four objects and two wall cells on a 7x7 board, placed anew in each episode",
+        "four objects and two wall cells on a 7x7 board, with new positions every episode",
         walls="random",
         num_walls=2,
     ),
@@ -157,7 +155,7 @@ GRID_TASKS: dict[str, GridTask] = {
         7,
         _MANY_ENDS,
         50,
-        "one good end and two bad ones, 50 steps, placed anew in each episode",
+        "one good end and two bad ones, 50 steps, with new positions every episode",
         success_return=1.0,
     ),
     "random-very-dense": _scattered(

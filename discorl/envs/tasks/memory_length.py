@@ -53,7 +53,7 @@ class Memory(Task[MemorySettings, MemoryState]):
         draw.check_count("num_bits", self.num_bits, 0, 10_000)
         if num_actions < self.num_cues:
             raise DiscorlError(
-                f"{num_actions} actions cannot answer {self.num_cues} cues: give num_actions of "
+                f"{num_actions} actions cannot answer {self.num_cues} cues: set num_actions to "
                 f"{self.num_cues} or more"
             )
         # The last shows nothing.

@@ -28,7 +28,7 @@ def check_range(name: str, bounds: Range, low: float, high: float = math.inf) ->
     if not low <= first <= last <= high:
         limit = f"{low:g} or more" if high == math.inf else f"from {low:g} to {high:.7g}"
         raise DiscorlError(
-            f"{name} must be a number {limit}, or a range (low, high) of such, not {bounds}"
+            f"{name} must be a number {limit}, or a range (low, high) of them, not {bounds}"
         )
 
 
@@ -44,7 +44,7 @@ def check_probability(name: str, bounds: Range) -> None:
     first, last = ends(bounds)
     if first == 0 and last > 0:
         raise DiscorlError(
-            f"{name} is drawn on a logarithmic scale: begin its range above 0, not {bounds}"
+            f"{name} is drawn on a logarithmic scale: its range must start above 0, not {bounds}"
         )
 
 

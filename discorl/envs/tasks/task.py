@@ -59,8 +59,8 @@ class Task(ABC, Generic[Settings, State]):
         for x in tree.leaves(settings):
             if len(x) != self.num_envs:
                 raise DiscorlError(
-                    f"{len(x)} settings were given to {self.num_envs} copies: give one for each, "
-                    "as by repeat_interleave"
+                    f"got {len(x)} settings for {self.num_envs} copies: pass one for each, for "
+                    "example with repeat_interleave"
                 )
         return first_step(*self._begin(settings, generator))
 

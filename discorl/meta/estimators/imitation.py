@@ -1,7 +1,7 @@
-"""A warm start: the rule first learns to say what a hand-written one would.
+"""A warm start: the rule first learns to imitate a hand-written one.
 
 From random weights the meta-gradient says next to nothing at first: agents that do not learn tell
-little about how they should. A rule that can already improve a policy is where it begins to tell.
+little about how they should. It becomes useful once the rule can already improve a policy.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from discorl.meta.estimators.derivatives import state_with_grad, vjp, with_grad
 from discorl.meta.estimators.one_at_a_time import one_at_a_time
 from discorl.meta.life import Earlier, KeptUpdate, Life, Source, W
 from discorl.meta.window import Window
+from discorl.ops.moments import alone
 from discorl.types import AgentState, Params, Predictions, Rollout, Targets
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ def backward(
 
     rule_params, leaf = with_grad(kept.rule_params), state_with_grad(state)
     _, targets, rule_state = unroll_and_targets(
-        agent, rule_params, leaf, leaf.params, kept.rollout, True, window.across, window.each
+        agent, rule_params, leaf, leaf.params, kept.rollout, True, alone, window.each
     )
     regulariser = window.regulariser(targets, window.learnt_from(kept.rollout))
     pairs = [(targets, of_targets), (rule_state, cotangents.rule)]
@@ -120,7 +121,7 @@ def _loss_derivatives(
     differentiated again: for the predictions and for the targets."""
     predictions, targets = with_grad(predictions), with_grad(targets)
     _, _, slopes = loss_and_output_grads(
-        window.agent, predictions, targets, rollout, True, window.across, window.each
+        window.agent, predictions, targets, rollout, True, alone, window.each
     )
     along = torch.stack([(c * x).sum() for c, x in zip(slopes, tangents, strict=True)]).sum()
     of_predictions, of_targets = vjp([(along, None)], (predictions, targets))
@@ -129,7 +130,7 @@ def _loss_derivatives(
 
 @cache
 def _load_forward_mode() -> None:
-    """Let torch load its forward mode once, without its warning of an own deprecated function."""
+    """Let torch load its forward mode once, without the warning about its own deprecated code."""
     with warnings.catch_warnings(), forward_ad.dual_level():
         warnings.simplefilter("ignore", DeprecationWarning)
         forward_ad.make_dual(torch.zeros(1), torch.zeros(1))

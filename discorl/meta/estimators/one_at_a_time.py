@@ -40,8 +40,8 @@ def one_at_a_time(
 ) -> MetaGradient[W]:
     """Keep the state before each update, judge the agents, then go ``backward`` through each.
 
-    The way back goes on through ``earlier`` updates, each at the rule that made it, as far as they
-    are the agents' own: so a window slides.
+    The way back continues through ``earlier`` updates, each with the rule that made it, as far as
+    they belong to the same agents: this is how a window slides.
     """
 
     def keep(

@@ -21,7 +21,7 @@ def plain(
     if earlier:
         raise DiscorlError(
             "memory mode 'plain' keeps no states to go back to: use 'recompute' or 'mixed' for a "
-            "window that slides"
+            "sliding window"
         )
 
     def keep(kept: list[Tensor], update: Update[W]) -> list[Tensor]:

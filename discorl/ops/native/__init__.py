@@ -104,7 +104,7 @@ def build() -> None:
             write_atomically(library, _compiled(command))
             torch.ops.load_library(library)
     except (OSError, RuntimeError) as e:  # RuntimeError: there is no home directory
-        raise DiscorlError(f"the kernels cannot be kept or loaded: {e.__cause__ or e}") from e
+        raise DiscorlError(f"cannot save or load the kernels: {e.__cause__ or e}") from e
     torch.library.register_fake(  # its shape, for torch.compile
         "discorl::lstm_unroll_backward",
         lambda gates, weight, reset: gates.new_empty(*gates.shape[:2], len(weight)),
@@ -118,10 +118,10 @@ def compiler() -> list[str]:
         try:
             command = shlex.split(given)
         except ValueError as e:
-            raise DiscorlError(f"CXX is {given}, which is no command ({e}): unset it") from e
+            raise DiscorlError(f"CXX is {given}, which is not a command ({e}): unset it") from e
         if shutil.which(command[0]):
             return command
-        raise DiscorlError(f"CXX names {given}, which is not there: install it, or unset CXX")
+        raise DiscorlError(f"CXX names {given}, which was not found: install it, or unset CXX")
     found = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if found is None:
         raise DiscorlError("no C++ compiler was found: install g++ or clang++, or set CXX")

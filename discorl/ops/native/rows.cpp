@@ -353,16 +353,18 @@ std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_lo
       float q_sum = 0, p_sum = 0, difference = 0;
 #pragma omp simd reduction(+ : q_sum, p_sum, difference)
       for (int64_t j = 0; j < size; ++j) {
-        q[j] = exp_of(x[j] - x_max);
-        p[j] = exp_of(t[j] - t_max);
+        // Below the largest: logits may be large where the loss is not.
+        const float x_below = x[j] - x_max, t_below = t[j] - t_max;
+        q[j] = exp_of(x_below);
+        p[j] = exp_of(t_below);
         q_sum += q[j];
         p_sum += p[j];
-        difference += (t[j] - x[j]) * p[j];
+        difference += (t_below - x_below) * p[j];
       }
       const float per_q = 1 / q_sum, per_p = 1 / p_sum;
 #pragma omp simd
       for (int64_t j = 0; j < size; ++j) q[j] = q[j] * per_q - p[j] * per_p;
-      loss[i] = difference * per_p + (x_max - t_max) + std::log(q_sum) - std::log(p_sum);
+      loss[i] = difference * per_p + std::log(q_sum) - std::log(p_sum);
     }
   });
   return {losses, slopes};
@@ -385,12 +387,12 @@ std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor
       const int64_t* classes = is + i * m;
       float* q = slope + i * size;
       const float sum = exponentials(x, q, size);
-      const float per_q = 1 / sum, log_sum = largest(x, size) + std::log(sum);
+      const float per_q = 1 / sum, x_max = largest(x, size), log_sum = std::log(sum);
 #pragma omp simd
       for (int64_t j = 0; j < size; ++j) q[j] *= per_q;
       loss[i] = 0;
       for (int64_t k = 0; k < m; ++k) {
-        loss[i] += w[k] * (log_sum - x[classes[k]]);
+        loss[i] += w[k] * (log_sum + (x_max - x[classes[k]]));
         q[classes[k]] -= w[k];
       }
     }

@@ -104,7 +104,7 @@ def test_other_vectors_keep_their_metadata() -> None:
         ("ale:Brekout", {}, "no Atari game is called 'Brekout': did you mean Breakout"),
         ("ale:", {}, "no Atari game is called ''"),
         ("ale:Pong", {"stiky": 0.1}, "Atari has no option 'stiky'"),
-        ("ale:Pong", {"sticky": 1.5}, "sticky is a probability"),
+        ("ale:Pong", {"sticky": 1.5}, "sticky must be a probability"),
         ("ale:Pong", {"stack": 0}, "stack must be at least 1"),
         ("ale:Pong", {"max_minutes": 0.0}, "max_minutes must be above 0"),
         ("ale:Pong", {"max_minutes": math.inf}, "above 0 and at most 500000, not inf"),

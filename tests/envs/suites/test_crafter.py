@@ -57,7 +57,7 @@ def test_stack() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(DiscorlError, match="write crafter alone"):
+    with pytest.raises(DiscorlError, match="write just crafter"):
         streams.make("crafter:hard")
     with pytest.raises(DiscorlError, match="area must be at least 9"):
         make(area=3)

@@ -97,7 +97,7 @@ def test_text_is_refused() -> None:
         env.observation_spec = lambda: {"instruction": specs.StringArray(())}
         return env
 
-    with pytest.raises(DiscorlError, match="no array of numbers"):
+    with pytest.raises(DiscorlError, match="not an array of numbers"):
         DmEnv(build)
 
 

@@ -55,5 +55,5 @@ def test_an_episode_does_not_start_with_the_last_action_of_another() -> None:
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="did you mean breakout"):
         make("minatar:breakut")
-    with pytest.raises(DiscorlError, match="sticky is a probability"):
+    with pytest.raises(DiscorlError, match="sticky must be a probability"):
         make("minatar:breakout", sticky=-0.1)

@@ -83,5 +83,5 @@ def test_keys_and_character() -> None:
 def test_bad_input() -> None:
     with pytest.raises(DiscorlError, match="did you mean score"):
         make("nethack:scor")
-    with pytest.raises(DiscorlError, match="shows no 'glyph'"):
+    with pytest.raises(DiscorlError, match="has no key 'glyph'"):
         make("nethack:score", keys="glyph")

@@ -123,12 +123,12 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("", "holds no Sokoban levels"),
+        ("", "contains no Sokoban levels"),
         ("#####\n#@$ #\n#####\n", "as many boxes as targets"),
-        ("#####\n# $.#\n#####\n", "needs one player"),
-        ("#####\n#@ $.\n#####\n", "not closed in"),
+        ("#####\n# $.#\n#####\n", "needs exactly one player"),
+        ("#####\n#@ $.\n#####\n", "not enclosed"),
         ("####\n#@$.#\n#####\n", "rows of different lengths"),
-        ("#####\n#x$.#\n#####\n", "has .'x'."),
+        ("#####\n#x$.#\n#####\n", "contains .'x'."),
         (LEVEL + ";\n#####\n#@$.#\n#####\n", "differ in size"),
     ],
 )
@@ -138,17 +138,17 @@ def test_bad_levels(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(DiscorlError, match="there is no file or folder"):
+    with pytest.raises(DiscorlError, match="no such file or folder"):
         make(f"sokoban:{tmp_path / 'none'}")
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_bytes(b"\xff\xfe#\x00")
-    with pytest.raises(DiscorlError, match=r"levels\.txt is no text in UTF-8"):
+    with pytest.raises(DiscorlError, match=r"levels\.txt is not UTF-8 text"):
         make(f"sokoban:{tmp_path}")
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").mkdir()
-    with pytest.raises(DiscorlError, match=r"levels\.txt cannot be read: "):
+    with pytest.raises(DiscorlError, match=r"cannot read the Sokoban levels in .*levels\.txt: "):
         make(f"sokoban:{tmp_path}")

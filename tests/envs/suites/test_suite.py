@@ -49,7 +49,7 @@ def test_options_that_a_suite_does_not_take(options: dict[str, int], words: str)
 
 @needs("dm_env")
 def test_a_suite_without_options() -> None:
-    with pytest.raises(DiscorlError, match="dm_env has no option 'size': it has none"):
+    with pytest.raises(DiscorlError, match="dm_env has no option 'size': it has no options"):
         make("dm_env:json:make", size=1)
 
 
@@ -94,7 +94,7 @@ def test_suites_reset_as_they_are_told_or_say_that_they_cannot(
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     assert bool(suite.autoreset) == suite.is_threaded
     if suite.autoreset == "same-step":
-        with pytest.raises(DiscorlError, match=r"resets in the step that ends.*leave --autoreset"):
+        with pytest.raises(DiscorlError, match=r"resets in the step that ends.*remove --autoreset"):
             make_env(f"{suite.prefix}:Pong", 1, options=EnvConfig(autoreset="next-step"))
 
 

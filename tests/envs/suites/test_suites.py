@@ -94,7 +94,7 @@ def test_training_without_the_package_is_one_line(
         pytest.param("ale:Breakot", "did you mean Breakout", marks=needs("ale_py")),
         pytest.param("minatar:breakot", "did you mean breakout", marks=needs("minatar")),
         pytest.param("minigrid:Emty-5x5", "did you mean Empty-5x5", marks=needs("minigrid")),
-        pytest.param("crafter:x", "write crafter alone", marks=needs("crafter")),
+        pytest.param("crafter:x", "write just crafter", marks=needs("crafter")),
         pytest.param("procgen:coin", "did you mean coinrun", marks=needs("envpool")),
         pytest.param("nethack:scor", "did you mean score", marks=needs("nle")),
         pytest.param("dm_env:json", "write dm_env:MODULE:FUNCTION", marks=needs("dm_env")),

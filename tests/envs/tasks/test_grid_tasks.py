@@ -129,7 +129,7 @@ def test_impossible_worlds_are_refused() -> None:
         ({"size": 65}, "size of a grid world must be"),
         ({"size": 2, "walls": "middle"}, "needs a grid world of size 3"),
         ({"horizon": 0}, "horizon must be"),
-        ({"objects": ()}, "needs a type of object"),
+        ({"objects": ()}, "needs at least one type of object"),
         ({"objects": (Objects(4, 1, 0, 0),)}, "too small for 4 objects"),
         ({"random_layout": True}, "set tabular=False"),
         ({"walls": "random", "num_walls": 2}, "num_walls must be"),

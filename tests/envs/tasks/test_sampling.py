@@ -53,7 +53,7 @@ def test_bounds_out_of_order_or_out_of_reach(bounds: draw.Range) -> None:
 
 
 def test_a_logarithmic_range_cannot_begin_at_nothing() -> None:
-    with pytest.raises(DiscorlError, match="begin its range above 0"):
+    with pytest.raises(DiscorlError, match="its range must start above 0"):
         draw.check_probability("chance", (0.0, 0.5))
     draw.check_probability("chance", 0.0)
 

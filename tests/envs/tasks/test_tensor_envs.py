@@ -192,7 +192,7 @@ def test_an_agents_copies_can_be_restarted(name: str) -> None:
 @every_task
 def test_the_wrong_number_of_settings_is_refused(name: str) -> None:
     env = make_tensor_env(name, 4)
-    with pytest.raises(DiscorlError, match="3 settings were given to 4 copies"):
+    with pytest.raises(DiscorlError, match="got 3 settings for 4 copies"):
         env.reset(rng(), env.sample_settings(3, rng()))
 
 

@@ -1,7 +1,9 @@
-"""Makes golden files of other sizes, and with harder data, than the first ones (../*.npz).
+"""Makes golden files with the JAX reference: of other sizes, and with harder data, than the first
+ones (../*.npz) in ``other_sizes/``, and with results in float64 in ``float64/``.
 
-    python tests/golden/other_sizes/make.py [NAME...]         makes these files, or all
-    python tests/golden/other_sizes/make.py --check FILE...   makes the results of FILE anew
+    python tests/golden/reference/make.py [NAME...]           makes these files, or all
+    python tests/golden/reference/make.py --check FILE...     compares FILE with new results
+    python tests/golden/reference/make.py --float64 FILE...   makes results of FILE in float64
 
 with DISCO_RL_PATH=SOURCE_TREE and DISCORL_DISCO103=FILE. ``--check`` reads the inputs of any golden
 file and prints by how much the results in it differ from what the reference gives here, relative to
@@ -31,9 +33,14 @@ from reference import (
     make_disco_agent,
     make_value_function,
     results,
+    use_floats,
 )
 
+GOLDEN = Path(__file__).parent.parent
 DISCO103_BINS = 601
+SMALL_103 = AgentSizes(
+    num_actions=3, torso=(6, 5), lstm=4, head_hidden=(5,), num_bins=DISCO103_BINS
+)
 OTHER_RULE = RuleSizes(
     prediction=17,
     hidden=10,
@@ -206,7 +213,7 @@ def meta_gradient(
 
 # --- the files -----------------------------------------------------------------------------------
 
-FILES: dict[str, Callable[[], Arrays]] = {
+OTHER_SIZES: dict[str, Callable[[], Arrays]] = {
     "value_estimation_18_actions": lambda: value_estimation(
         seed=4, experience=Experience(30, 2, rewards="large"), num_actions=18, num_bins=11
     ),
@@ -290,24 +297,69 @@ FILES: dict[str, Callable[[], Arrays]] = {
 }
 
 
+# Small, for numbers of 64 bits do not compress.
+IN_FLOAT64: dict[str, Callable[[], Arrays]] = {
+    "policy_gradient": lambda: policy_gradient(seed=0, num_steps=9, batch_size=3, num_actions=5),
+    "actor_critic": lambda: actor_critic(
+        seed=0, num_updates=3, experience=Experience(8, 3), sizes=AgentSizes(num_actions=3)
+    ),
+    "disco": lambda: disco(
+        seed=0, num_updates=3, experience=Experience(8, 3), sizes=AgentSizes(num_actions=3)
+    ),
+    "disco103": lambda: disco(
+        seed=0, num_updates=3, experience=Experience(6, 2), sizes=SMALL_103, rule=None
+    ),
+}
+
+
 def make(name: str) -> None:
-    inputs = FILES[name]()
-    path = Path(__file__).with_name(f"{name}.npz")
-    made = inputs | results(inputs)
-    unusable = [k for k, array in made.items() if not np.isfinite(array).all()]
+    if name in OTHER_SIZES:
+        use_floats(32)
+        inputs = OTHER_SIZES[name]()
+        write(GOLDEN / "other_sizes" / f"{name}.npz", inputs | results(inputs))
+    if name in IN_FLOAT64:
+        inputs = IN_FLOAT64[name]()
+        write(GOLDEN / "float64" / f"{name}.npz", inputs | float64_results(inputs))
+
+
+def float64_results(inputs: Arrays) -> Arrays:
+    """Results in float64; parameters after the last update only."""
+    use_floats(64)
+    made = results(inputs)
+    num_updates = len({k.split("/")[0] for k in inputs if k.startswith("rollout_")})
+    on_the_way = tuple(f"params_{i}/" for i in range(1, num_updates))
+    return {k: array for k, array in made.items() if not k.startswith(on_the_way)}
+
+
+def make_float64_of(path: Path) -> None:
+    """The results only: a replay takes the inputs from the file of the same name."""
+    inputs = inputs_of(read(path))
+    write(GOLDEN / "float64" / path.name, float64_results(inputs))
+
+
+def read(path: Path) -> Arrays:
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def write(path: Path, arrays: Arrays) -> None:
+    unusable = [k for k, array in arrays.items() if not np.isfinite(array).all()]
     if unusable:
-        raise SystemExit(f"{name}: not finite: {', '.join(unusable)}")
-    np.savez_compressed(path, allow_pickle=False, **made)  # pyright: ignore[reportArgumentType]
-    print(f"{name}: {path.stat().st_size / 1e3:.0f} kB", flush=True)
+        raise SystemExit(f"{path.name}: not finite: {', '.join(unusable)}")
+    np.savez_compressed(path, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB", flush=True)
 
 
 def check(path: Path) -> bool:
     """Print by how much the results in a file differ from those made here; whether it has them."""
-    with np.load(path, allow_pickle=False) as archive:
-        kept = dict(archive)
+    kept = read(path)
     inputs = inputs_of(kept)
     kept = {name: array for name, array in kept.items() if name not in inputs}
-    made = results(inputs)
+    if any(array.dtype == np.float64 for array in kept.values()):
+        made = float64_results(inputs)
+    else:
+        use_floats(32)
+        made = results(inputs)
     other = sorted(set(made) ^ set(kept))
     other += [k for k in made.keys() & kept.keys() if made[k].shape != kept[k].shape]
     if other:
@@ -336,13 +388,17 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="of the files to make: all")
     parser.add_argument("--check", nargs="+", type=Path, metavar="FILE", default=[])
+    parser.add_argument("--float64", nargs="+", type=Path, metavar="FILE", default=[])
     asked = parser.parse_args()
-    if asked.check:
+    for path in asked.float64:
+        make_float64_of(path)
+    if asked.check or asked.float64:
         failed = [path for path in asked.check if not check(path)]
         return int(bool(failed))
-    if unknown := set(asked.names) - set(FILES):
-        parser.error(f"no such file: {', '.join(unknown)}; there are {', '.join(FILES)}")
-    for name in asked.names or FILES:
+    names = [*OTHER_SIZES, *IN_FLOAT64]
+    if unknown := set(asked.names) - set(names):
+        parser.error(f"no such file: {', '.join(unknown)}; there are {', '.join(names)}")
+    for name in asked.names or names:
         make(name)
     return 0
 

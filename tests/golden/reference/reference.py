@@ -2,16 +2,18 @@
 
 ``results`` recognises the kind of a file by its inputs and reads every size from them. The
 reference is found through DISCO_RL_PATH, Disco103 through DISCORL_DISCO103. Needs the packages of
-benchmarks/peers/jax_reference.txt.
+benchmarks/peers/jax_reference.txt. It computes in float32, as the reference does, or in float64
+(``use_floats``), where its rounding is gone.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +54,24 @@ DISCO_TARGET_NAMES = (
 ACTOR_CRITIC_TARGET_NAMES = ("raw_advs", "tds", "value_target", "values")
 
 
+# --- precision -----------------------------------------------------------------------------------
+
+
+def use_floats(bits: int) -> None:
+    """Compute in floats of 32 or 64 bits from here on."""
+    jax.config.update("jax_enable_x64", bits == 64)
+
+
+def as_float(x: Any) -> jax.Array:
+    return jnp.asarray(x, jnp.float64 if jax.config.jax_enable_x64 else jnp.float32)
+
+
+def with_floats(tree: Any) -> Any:
+    """The same with all floats of the precision in use: the reference starts states in float32."""
+    is_float = lambda x: jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating)  # noqa: E731
+    return jax.tree.map(lambda x: as_float(x) if is_float(x) else x, tree)
+
+
 # --- arrays of a file ----------------------------------------------------------------------------
 
 INPUT = re.compile(
@@ -75,7 +95,7 @@ def nested(arrays: Arrays) -> Tree:
     tree: Tree = {}
     for name, array in arrays.items():
         module, leaf = name.rsplit("/", 1)
-        tree.setdefault(module, {})[leaf] = jnp.asarray(array, jnp.float32)
+        tree.setdefault(module, {})[leaf] = as_float(array)
     return tree
 
 
@@ -103,12 +123,12 @@ def rollouts_of(arrays: Arrays, prefix: str) -> list[types.ActorRollout]:
 
 
 def rollout_of(given: Arrays) -> types.ActorRollout:
-    logits = jnp.asarray(given["behaviour_logits"], jnp.float32)
+    logits = as_float(given["behaviour_logits"])
     return types.ActorRollout(
-        observations={"observation": jnp.asarray(given["observations"], jnp.float32)},
+        observations={"observation": as_float(given["observations"])},
         actions=jnp.asarray(given["actions"], jnp.int32),
-        rewards=jnp.asarray(given["rewards"], jnp.float32),
-        discounts=jnp.asarray(given["discounts"], jnp.float32),
+        rewards=as_float(given["rewards"]),
+        discounts=as_float(given["discounts"]),
         agent_outs={"logits": logits},
         states={},
         logits=logits,
@@ -205,12 +225,14 @@ def make_agent(settings: Any, sizes: AgentSizes) -> agent_lib.Agent:
     )
 
 
+@functools.cache
 def make_actor_critic(sizes: AgentSizes) -> agent_lib.Agent:
     settings = agent_lib.get_settings_actor_critic()
     settings.learning_rate = ACTOR_CRITIC_LEARNING_RATE
     return make_agent(settings, sizes)
 
 
+@functools.cache
 def make_disco_agent(sizes: AgentSizes, rule: RuleSizes | None) -> agent_lib.Agent:
     """An agent that learns by a rule of these sizes, or by Disco103."""
     settings = agent_lib.get_settings_disco()
@@ -230,6 +252,7 @@ def make_disco_agent(sizes: AgentSizes, rule: RuleSizes | None) -> agent_lib.Age
     return make_agent(settings, sizes)
 
 
+@functools.cache
 def make_value_function(torso: tuple[int, ...]) -> value_fn.ValueFunction:
     config = types.ValueFnConfig(
         net="mlp",
@@ -269,7 +292,9 @@ def initial_learner(agent: agent_lib.Agent, inputs: Arrays) -> agent_lib.Learner
     if is_disco(inputs):
         meta_state["target_params"] = nested(below(inputs, "target_params_0")) or params
     return agent_lib.LearnerState(
-        params=params, opt_state=agent._optimizer.init(params), meta_state=meta_state
+        params=params,
+        opt_state=with_floats(agent._optimizer.init(params)),
+        meta_state=with_floats(meta_state),
     )
 
 
@@ -288,9 +313,9 @@ def results(inputs: Arrays) -> Arrays:
 
 
 def value_estimation(inputs: Arrays) -> Arrays:
-    given = {k: jnp.asarray(v) for k, v in below(inputs, "in").items()}
-    moving_average = utils.MovingAverage(jnp.zeros(()), decay=0.99, eps=1e-6)
-    fresh = moving_average.init_state()
+    given = with_floats({k: jnp.asarray(v) for k, v in below(inputs, "in").items()})
+    moving_average = utils.MovingAverage(as_float(0.0), decay=0.99, eps=1e-6)
+    fresh = with_floats(moving_average.init_state())
     rollout = types.UpdateRuleInputs(
         observations=None,
         actions=given["actions"],
@@ -344,7 +369,7 @@ def value_estimation(inputs: Arrays) -> Arrays:
         )
         made[f"vtrace_{kind}/loss_from_td"] = np.asarray(loss)
 
-    x = jnp.asarray(inputs["tx/x"])
+    x = as_float(inputs["tx/x"])
     squash, unsquash = rlax.SIGNED_HYPERBOLIC_PAIR
     transforms = {
         "signed_log1p": jnp.sign(x) * jnp.log1p(jnp.abs(x)),
@@ -356,7 +381,7 @@ def value_estimation(inputs: Arrays) -> Arrays:
 
 
 def policy_gradient(inputs: Arrays) -> Arrays:
-    given = {k: jnp.asarray(v) for k, v in below(inputs, "in").items()}
+    given = with_floats({k: jnp.asarray(v) for k, v in below(inputs, "in").items()})
     rule = policy_gradient_lib.PolicyGradientUpdate(entropy_cost=0.01, normalize_adv=True)
     rollout = types.UpdateRuleInputs(
         observations=None,
@@ -376,13 +401,13 @@ def learner(inputs: Arrays) -> Arrays:
     agent, rule_params = agent_of(inputs, "rollout_0")
     state = initial_learner(agent, inputs)
     rollouts = rollouts_of(inputs, "rollout")
-    step = jax.jit(agent.learner_step, static_argnums=(5,))  # whether it is meta-training
+    unroll, step = compiled(agent)
     disco = is_disco(inputs)
     is_disco103 = disco and not below(inputs, "meta_params")
 
     made: Arrays = {}
     if not is_disco103:
-        output, _ = jax.jit(agent.unroll_net)(state.params, {}, rollouts[0])
+        output, _ = unroll(state.params, {}, rollouts[0])
         made |= named(output, output, "agent_out_0")
     for i, rollout in enumerate(rollouts):
         state, _, log = step(KEY, rollout, state, {}, rule_params, False)
@@ -401,6 +426,13 @@ def learner(inputs: Arrays) -> Arrays:
             parts = ("moment1", "moment2", "decay_product")
             made |= named(moments, parts, f"{name}_{i + 1}")
     return made
+
+
+@functools.cache
+def compiled(agent: agent_lib.Agent) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The network and the learner step: compiled once for all files of a size."""
+    is_meta_training = 5  # the place of this argument
+    return jax.jit(agent.unroll_net), jax.jit(agent.learner_step, static_argnums=is_meta_training)
 
 
 def prediction_targets(targets: dict[str, Any], prefix: str, *, in_full: bool) -> Arrays:
@@ -422,12 +454,30 @@ def meta_gradient(inputs: Arrays) -> Arrays:
     value = types.ValueState(
         params=nested(value_params),
         state={},
-        opt_state=judge._value_opt.init(nested(value_params)),
-        adv_ema_state=judge._adv_ema.init_state(),
-        td_ema_state=judge._td_ema.init_state(),
+        opt_state=with_floats(judge._value_opt.init(nested(value_params))),
+        adv_ema_state=with_floats(judge._adv_ema.init_state()),
+        td_ema_state=with_floats(judge._td_ema.init_state()),
     )
     training = rollouts_of(inputs, "train_rollout")
     validation = rollout_of(below(inputs, "valid_rollout"))
+
+    (total, (logs, params, value_params)), gradient = compiled_meta_gradient(agent, judge)(
+        rule_params, initial_learner(agent, inputs), value, training, validation
+    )
+    made = {"meta_loss": np.asarray(total)} | named(logs, logs, "meta_log")
+    made |= flat(params, "params_final") | flat(value_params, "value_params_final")
+    if below(inputs, "meta_params"):
+        return made | flat(gradient, "meta_grads")
+    first = jax.tree.map(lambda x: x.ravel()[:32], gradient)  # a few entries stand for the rest
+    norms = jax.tree.map(jnp.linalg.norm, gradient)
+    return made | flat(first, "meta_grads_first32") | flat(norms, "meta_grads_norm")
+
+
+@functools.cache
+def compiled_meta_gradient(
+    agent: agent_lib.Agent, judge: value_fn.ValueFunction
+) -> Callable[..., Any]:
+    """The loss of the reference's notebook on meta-training and its gradient in the rule."""
 
     def loss(rule_params, learner, value, training, validation):
         outputs = []
@@ -463,13 +513,4 @@ def meta_gradient(inputs: Arrays) -> Arrays:
         }
         return policy_loss + regulariser, (logs, learner.params, value.params)
 
-    (total, (logs, params, value_params)), gradient = jax.jit(
-        jax.value_and_grad(loss, has_aux=True)
-    )(rule_params, initial_learner(agent, inputs), value, training, validation)
-    made = {"meta_loss": np.asarray(total)} | named(logs, logs, "meta_log")
-    made |= flat(params, "params_final") | flat(value_params, "value_params_final")
-    if below(inputs, "meta_params"):
-        return made | flat(gradient, "meta_grads")
-    first = jax.tree.map(lambda x: x.ravel()[:32], gradient)  # a few entries stand for the rest
-    norms = jax.tree.map(jnp.linalg.norm, gradient)
-    return made | flat(first, "meta_grads_first32") | flat(norms, "meta_grads_norm")
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))

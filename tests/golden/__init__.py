@@ -1,0 +1,1 @@
+"""Golden vectors of the JAX reference, and their replay through discorl (README.md)."""
