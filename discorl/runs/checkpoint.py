@@ -124,8 +124,8 @@ class CheckpointConfig:
     every_steps: int | None = None
     """Training steps between checkpoints; None to go by time only."""
     every_minutes: float | None = 10.0
-    """Minutes between checkpoints. If this and --checkpoint.every-steps are None, none are saved;
-    otherwise one is also saved at the end and on Ctrl-C."""
+    """Minutes between checkpoints. If this and --checkpoint.every-steps are both None, none are
+    saved; otherwise one is also saved at the end and on Ctrl-C."""
     keep: int = 2
     """How many checkpoints to keep; older ones are deleted."""
 
