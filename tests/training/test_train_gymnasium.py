@@ -213,7 +213,11 @@ def test_a_failing_environment_is_one_line(workers: str, tmp_path: Path) -> None
 
 UNSUPPORTED: dict[str, tuple[spaces.Space, spaces.Space, str]] = {
     "text": (spaces.Text(5), spaces.Discrete(2), "has Text observations"),
-    "inside": (spaces.Dict(a=BOX, b=spaces.Sequence(BOX)), spaces.Discrete(2), "Sequence at 'b'"),
+    "inside": (
+        spaces.Dict(a=BOX, b=spaces.Sequence(BOX)),
+        spaces.Discrete(2),
+        "Sequence observations at 'b'",
+    ),
     "actions": (BOX, spaces.Dict(a=spaces.Discrete(2)), "wrap it"),
     "many": (BOX, spaces.Box(-1, 1, (9,), np.float32), "action"),
 }
