@@ -61,6 +61,20 @@ def test_what_differs_is_named(machine: str, changes: Any, message: str) -> None
         assert_recorded(found(**changes), recorded(), machine)
 
 
+@pytest.mark.parametrize("name", ["loss", "loss/aux_pi", "total_loss"])
+def test_a_reported_loss_may_differ_in_its_last_digits(name: str) -> None:
+    kept = json.loads(json.dumps({"rows": [{name: 0.5}]}))
+    assert_recorded({"rows": [{name: 0.5 + 3e-7}]}, kept, fingerprint())
+    with pytest.raises(AssertionError, match=f"{name} is"):
+        assert_recorded({"rows": [{name: 0.5 + 3e-6}]}, kept, fingerprint())
+
+
+@pytest.mark.parametrize("name", ["return", "meta_loss/catch", "gradient_norm", "loss_scale"])
+def test_other_numbers_may_not(name: str) -> None:
+    with pytest.raises(AssertionError, match=f"{name} is"):
+        assert_recorded({"rows": [{name: 0.5 + 3e-7}]}, {"rows": [{name: 0.5}]}, fingerprint())
+
+
 def test_long_lists_are_arrays() -> None:
     numbers = [float(i) for i in range(20)]
     assert compact({"a": [numbers, numbers[:3]]})["a"][0] == summary(np.array(numbers))
