@@ -74,7 +74,7 @@ def tensor_env(task: str, num_envs: int, device: torch.device) -> TensorEnv:
     env = make_env(task, num_envs, device)
     if not hasattr(env, "sample_settings"):
         raise DiscorlError(
-            f"'{task}' is not a tensor task, and discovery needs one: see 'discorl envs'"
+            f"'{task}' does not run on tensors, which discovery needs; see 'discorl envs'"
         )
     tensor: TensorEnv = env  # type: ignore[assignment]
     return tensor

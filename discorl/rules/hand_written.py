@@ -22,6 +22,6 @@ class HandWritten:
         return RuleState(init_moments(device), init_moments(device))
 
     def reader(self, rule_params: Params) -> Reader | None:
-        """None: the loss has all that is wanted."""
+        """None: the loss says it all."""
         del rule_params
         return None

@@ -72,7 +72,7 @@ def evaluate(
         if value < 1:
             raise DiscorlError(f"{name} must be at least 1, not {value}")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise DiscorlError("give at least one seed, and each seed only once")
+        raise DiscorlError("seeds: give at least one, and each only once")
     if max(map(abs, seeds)) >= 2**60:
         raise DiscorlError(f"seeds must be below 2^60, not {max(seeds, key=abs)}")
     env = agent.make_env(min(num_envs, episodes))

@@ -97,7 +97,7 @@ def test_a_restart_needs_to_know_the_folder(
     restarted = Ranks(0, 1, torch.device("cpu"), restarts=1)
     monkeypatch.setattr(distributed, "start", lambda device: restarted)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DiscorlError, match="give --out when you use --max-restarts"):
+    with pytest.raises(DiscorlError, match="set --out when you use --max-restarts"):
         discover(tiny_config())
     assert not (tmp_path / "runs").exists()
     with pytest.MonkeyPatch.context() as patch:

@@ -395,7 +395,7 @@ def test_a_damaged_newest_falls_back_with_a_warning(damage: str, tmp_path: Path)
 
     checkpoints.path(1).write_bytes(b"")
     with (
-        pytest.warns(UserWarning, match="taking"),
+        pytest.warns(UserWarning, match="using the checkpoint"),
         pytest.raises(DiscorlError, match="all checkpoints"),
     ):
         checkpoints.latest()

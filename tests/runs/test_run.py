@@ -214,7 +214,7 @@ def test_a_log_that_cannot_be_opened_leaves_nothing(
         return honest(name, folder, *more)
 
     monkeypatch.setattr(outputs_module, "open_log", leave_something)
-    with pytest.raises(DiscorlError, match="needs the package"):
+    with pytest.raises(DiscorlError, match="needs a package"):
         count(CountConfig(Path(out) if out else None, log="wandb"))
     assert contents(tmp_path) == before
 
@@ -226,7 +226,7 @@ def test_a_log_that_cannot_be_opened_changes_no_run(
     count(config)
     before = {p: p.read_bytes() for p in contents(tmp_path) if p.is_file()}
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(DiscorlError, match="needs the package"):
+    with pytest.raises(DiscorlError, match="needs a package"):
         count(replace(config, steps=20, log="wandb"), resume=True)
     assert {p: p.read_bytes() for p in contents(tmp_path) if p.is_file()} == before
 

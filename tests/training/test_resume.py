@@ -110,7 +110,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
 
     again = resume(read_config(result.folder)[0])
     assert_same_run(whole.folder, again.folder)
-    with pytest.raises(DiscorlError, match="at step 23 already"):
+    with pytest.raises(DiscorlError, match="already at step 23"):
         resume(replace(before, steps=22))
 
 

@@ -140,7 +140,9 @@ def test_a_failure_leaves_what_was_learnt(fault: str, workers: Any, tmp_path: Pa
     if (fault, workers) == ("die", "sync"):
         pytest.skip("in one process it would take the run with it")
     made = config(tmp_path, steps=9, env=EnvConfig(workers=workers))
-    with pytest.raises(EnvFailure, match=r"environment 0 .*\(what was learnt .* is in ") as e:
+    with pytest.raises(
+        EnvFailure, match=r"environment 0 .*\(what was learnt before that is in "
+    ) as e:
         train(made, env=lambda: Faulty(fault, at=20))
     assert "\n" not in str(e.value)
     folder = tmp_path / "run"
