@@ -37,7 +37,7 @@ class RunProgress:
             disable=style != "bar",
             expand=True,
         )
-        self._task = self._bar.add_task("training", total=total, completed=first, status="")
+        self._task = self._bar.add_task("steps", total=total, completed=first, status="")
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
