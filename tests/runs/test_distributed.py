@@ -109,7 +109,7 @@ def test_a_run_of_two_processes_and_its_resumption(tmp_path: Path) -> None:
     args = list(TINY)
     args[args.index("12")] = "8"
     assert torchrun("catch:4x3", *args, "--out", cut).returncode == 0
-    with pytest.raises(DiscorlError, match=r"a run of 2 process\(es\), not of 1"):
+    with pytest.raises(DiscorlError, match=r"a run of 2 process\(es\), not 1"):
         resume(read_config(cut)[0])
     done = torchrun("--resume", cut, "--steps", "12")
     assert done.returncode == 0, done.stderr
