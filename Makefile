@@ -30,11 +30,12 @@ $(VENV)/docs: $(VENV)/base
 demo: $(VENV)/base  ## Train an agent on Catch with the best rule on this machine
 	$(BIN)/discorl train catch
 
+# Networks in tests are small: one thread is fastest, and a busy machine slows it down least.
 test: $(VENV)/dev  ## Run the tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 test-slow: $(VENV)/dev $(VENV)/docs  ## Run the long learning and system tests
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/dev  ## Check style
 	$(BIN)/ruff check .

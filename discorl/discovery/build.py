@@ -9,7 +9,7 @@ import torch
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.discovery.config import DiscoverConfig, GroupConfig
-from discorl.envs.base import TensorEnv
+from discorl.envs.base import TensorEnv, is_tensor_env
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.meta.meta_value import make_meta_value
@@ -72,9 +72,8 @@ def make_group(
 def tensor_env(task: str, num_envs: int, device: torch.device) -> TensorEnv:
     """Copies of a task that lives on tensors; raises for any other."""
     env = make_env(task, num_envs, device)
-    if not hasattr(env, "sample_settings"):
+    if not is_tensor_env(env):
         raise DiscorlError(
             f"'{task}' does not run on tensors, which discovery needs; see 'discorl envs'"
         )
-    tensor: TensorEnv = env  # type: ignore[assignment]
-    return tensor
+    return env

@@ -53,18 +53,6 @@ class TensorEnv(Env, Protocol):
         ...
 
 
-class StatefulEnv(Env, Protocol):
-    """An environment that an agent needs something of, such as the scale of its observations."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What belongs to the agent besides its parameters, by name."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Resume from what ``state_dict`` returned."""
-        ...
-
-
 def is_env(x: object) -> TypeGuard[Env]:
     """Whether it has what every environment has."""
     return all(hasattr(x, name) for name in ("spec", "num_envs", "reset", "step"))
@@ -73,11 +61,6 @@ def is_env(x: object) -> TypeGuard[Env]:
 def is_tensor_env(env: Env) -> TypeGuard[TensorEnv]:
     """Whether its tasks can be drawn."""
     return hasattr(env, "sample_settings")
-
-
-def is_stateful_env(env: Env) -> TypeGuard[StatefulEnv]:
-    """Whether it has something to save with the agent."""
-    return hasattr(env, "state_dict") and hasattr(env, "load_state_dict")
 
 
 def close_env(env: Env) -> None:

@@ -14,6 +14,7 @@ from discorl import tree
 from discorl.agents.acting import act, check_rollout
 from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import update_agent
+from discorl.envs.base import close_env
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.ops.moments import alone
@@ -179,7 +180,7 @@ class Training:
                 save_params(folder / "env.npz", env_memory)
             title = f"{self.config.task}, {self.choice.name}, seed {self.config.seed}"
             plot_curve(folder / "curve.png", rows, title, self.success_name)
-        getattr(self.env, "close", lambda: None)()
+        close_env(self.env)
         return f"Curve: {folder / 'curve.png'}"
 
     def settings(self) -> dict[str, Any]:

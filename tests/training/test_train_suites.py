@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from discorl.envs import suites
+from discorl.envs.base import close_env
 from discorl.envs.suites.suite_settings import CrafterSettings
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
@@ -126,7 +127,7 @@ def born(config: TrainConfig) -> Params:
     """The parameters that a run begins with."""
     training = Training(config, Ranks(0, 1, torch.device("cpu")))
     training.begin()
-    getattr(training.env, "close", lambda: None)()
+    close_env(training.env)
     return training.state.agent.params
 
 
