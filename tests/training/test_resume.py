@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from discorl.cli import main
+from discorl.cli.train import parse_train
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder, load
@@ -288,7 +289,7 @@ def arguments(settings: TrainConfig) -> list[str]:
         *("train", settings.task, "--rule", settings.rule, "--device", "cpu"),
         *("--steps", str(settings.steps), "--log-every", str(settings.log_every)),
         *("--rollout-length", str(settings.rollout_length), "--out", str(settings.out)),
-        *("--batch-size", str(settings.batch_size)),
+        *("--num-envs", str(settings.num_envs), "--batch-size", str(settings.batch_size)),
         *("--replay-capacity", str(settings.replay_capacity)),
         *("--checkpoint.every-steps", str(settings.checkpoint.every_steps)),
         *("--checkpoint.every-minutes", "None"),
@@ -329,7 +330,8 @@ def kill_and_resume(
 ) -> list[int]:
     """Each kill at a random moment of a run, or of what resumes it; the steps they struck after."""
     settings = config(tmp_path / "whole", steps=steps, rule=rule)
-    train(settings)
+    # A small rule has a preset of its own, so the whole run starts from the command line, too.
+    train(replace(parse_train(arguments(settings)[1:]), progress="none"))
     noise = random.Random(0)
     struck = []
     while len(struck) < num_kills:
