@@ -16,7 +16,7 @@ from discorl.training.config import CheckpointConfig, EnvConfig, TrainConfig
 
 def train_command(args: list[str]) -> int:
     """Train an agent, or resume a run; returns the exit code."""
-    from discorl.training.run_config import read_config
+    from discorl.training.rule_choice import read_config
     from discorl.training.train import resume, train
 
     if (folder := folder_to_resume(args)) is None:

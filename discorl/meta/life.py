@@ -6,7 +6,7 @@ the rule's gradient (``estimators/``) keep what they differentiate, a trial keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -40,26 +40,6 @@ class Source(Protocol[W]):
     def collect_validation(self, world: W, agents: AgentState) -> tuple[Rollout, W]:
         """The rollout that judges the updated agents, after the last update."""
         ...
-
-
-@dataclass(frozen=True)
-class GivenRollouts:
-    """Rollouts that were all made in advance; the world is the number used so far."""
-
-    training: Sequence[Rollout]
-    validation: Rollout
-
-    @property
-    def num_updates(self) -> int:
-        return len(self.training)
-
-    def collect(self, world: int, agents: AgentState) -> tuple[Rollout, int]:
-        del agents
-        return self.training[world], world + 1
-
-    def collect_validation(self, world: int, agents: AgentState) -> tuple[Rollout, int]:
-        del agents
-        return self.validation, world
 
 
 @dataclass(frozen=True)

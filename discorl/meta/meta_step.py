@@ -15,13 +15,17 @@ from discorl.bounds import check_above_0
 from discorl.errors import DiscorlError
 from discorl.meta.estimators.base import Estimator
 from discorl.meta.estimators.imitation import imitation
+from discorl.meta.estimators.mixed import mixed
+from discorl.meta.estimators.plain import plain
+from discorl.meta.estimators.recompute import recompute
 from discorl.meta.life import Life
-from discorl.meta.meta_gradient import MODES
 from discorl.meta.population import Group, GroupState, init_group, reborn
 from discorl.meta.population_acting import Episodes, PopulationRollouts
 from discorl.optim import AdamState, global_norm
 from discorl.types import Params
 
+MODES = {"plain": plain, "recompute": recompute, "mixed": mixed}
+"""The estimators by the memory mode that asks for them."""
 SumFn = Callable[[Params], Params]
 """Adds up over the processes that share a population; the identity in one process."""
 

@@ -1,15 +1,25 @@
-"""From the rule that a configuration asks for to a rule that can train."""
+"""From the rule that a configuration asks for to a rule that can train, and back from a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from discorl.errors import DiscorlError
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
-from discorl.rules.store import DISCO103, DISCO103_ENV, embedded_rules, find_disco103, load_rule
+from discorl.rules.store import (
+    DISCO103,
+    DISCO103_ENV,
+    embedded_rules,
+    find_disco103,
+    load_rule,
+    sha256,
+)
+from discorl.runs.config_file import not_a_configuration, read_settings
 from discorl.training.config import TrainConfig
 from discorl.types import Params
 
@@ -60,3 +70,35 @@ def best_at_hand() -> tuple[str, str]:
         f"'discorl rules fetch', or set {DISCO103_ENV} to the path of disco_103.npz."
     )
     return name, note
+
+
+def read_config(folder: Path | str) -> tuple[TrainConfig, dict[str, Any]]:
+    """The configuration of a run, with its rule as it can be found now, and its config.json."""
+    config, content = read_settings(folder, TrainConfig, "train")
+    try:
+        rule = content["resolved_rule"]
+        by_name = rule["path"] is None or rule["name"] in (DISCO103, *dict(embedded_rules()))
+        rule = rule["name"] if by_name else rule["path"]
+    except (KeyError, TypeError) as e:
+        raise not_a_configuration(Path(folder), e) from None
+    return replace(config, rule=rule), content
+
+
+def resolved_rule(choice: RuleChoice) -> dict[str, str | None]:
+    """Which rule a run uses, to the last bit."""
+    path = choice.path
+    return {
+        "name": choice.name,
+        "path": str(path.absolute()) if path else None,
+        "sha256": sha256(path) if path else None,
+    }
+
+
+def check_same_rule(choice: RuleChoice, content: dict[str, Any]) -> None:
+    """Raise if the rule file is not the one that the run began with."""
+    before = content["resolved_rule"].get("sha256")
+    if choice.path and before and sha256(choice.path) != before:
+        raise DiscorlError(
+            f"{choice.path} has changed since the run began (its sha256 was {before}): "
+            "restore that file, or start a new run"
+        )

@@ -28,8 +28,7 @@ from discorl.runs.run import run
 from discorl.training.build import compiled, make_agent, make_environment
 from discorl.training.config import TrainConfig
 from discorl.training.divergence import LossGuard, explain
-from discorl.training.rule_choice import choose_rule
-from discorl.training.run_config import check_same_rule, resolved_rule
+from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
 from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
 

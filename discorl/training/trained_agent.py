@@ -17,8 +17,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.runs.files import load_params
 from discorl.training.config import TrainConfig
-from discorl.training.rule_choice import choose_rule
-from discorl.training.run_config import read_config
+from discorl.training.rule_choice import choose_rule, read_config
 from discorl.types import EnvSpec
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip
 from discorl.meta.estimators.base import MetaGradient
-from discorl.meta.life import GivenRollouts
-from discorl.meta.meta_gradient import meta_gradient as gradient_through
 from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import MemoryMode, Window
@@ -33,6 +31,8 @@ from .agents import (
     transposed,
 )
 from .files import Arrays, count, group, rollout_of
+from .given_rollouts import GivenRollouts
+from .given_rollouts import meta_gradient as gradient_through
 from .values import Results
 
 

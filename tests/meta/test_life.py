@@ -7,9 +7,10 @@ import torch
 
 from discorl import tree
 from discorl.agents.update import update_agent
-from discorl.meta.life import GivenRollouts, Graph, Life, Update, live
+from discorl.meta.life import Graph, Life, Update, live
 from discorl.types import Params
 from tests.builders import assert_bit_equal
+from tests.golden.given_rollouts import GivenRollouts
 from tests.meta.test_estimators import inputs
 
 

@@ -10,12 +10,12 @@ import torch
 
 from discorl import tree
 from discorl.errors import DiscorlError
-from discorl.meta.life import GivenRollouts, KeptUpdate
-from discorl.meta.meta_gradient import meta_gradient
+from discorl.meta.life import KeptUpdate
 from discorl.meta.meta_step import live_window
 from discorl.meta.population import init_group
 from discorl.meta.window import MemoryMode
 from tests.builders import assert_bit_equal, clone, double, rng
+from tests.golden.given_rollouts import GivenRollouts, meta_gradient
 from tests.golden.meta_gradient import through
 from tests.meta.population import tiny_config, tiny_groups
 from tests.meta.test_estimators import inputs

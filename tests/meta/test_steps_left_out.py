@@ -13,7 +13,7 @@ from discorl.agents.agent import adam_clip
 from discorl.agents.burn_in import warm_up
 from discorl.errors import DiscorlError
 from discorl.meta.estimators.imitation import imitation
-from discorl.meta.life import GivenRollouts, Life
+from discorl.meta.life import Life
 from discorl.meta.meta_value import MetaValue, ValueNet, delay_rewards
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import MemoryMode, Window
@@ -22,6 +22,7 @@ from discorl.types import Rollout
 from tests.agents.test_dead_steps import agent_and_state, rollouts
 from tests.agents.test_recurrent import living_state, recurrent_agent, rollout_with_state
 from tests.builders import double, random_rule_params, rng, small_disco
+from tests.golden.given_rollouts import GivenRollouts
 from tests.golden.meta_gradient import through
 
 LARGE = ObjectiveWeights(policy_entropy=0.3, prediction_entropy=0.2, target_mean=0.4, target_kl=0.1)

@@ -20,7 +20,7 @@ from discorl.runs.checkpoint import CheckpointFolder, load, restore
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
-from discorl.training.run_config import read_config
+from discorl.training.rule_choice import read_config
 from discorl.training.train import resume
 from tests.builders import RULES, assert_bit_equal, run_python
 from tests.runs import two_processes

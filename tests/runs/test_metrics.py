@@ -12,7 +12,7 @@ import pytest
 from discorl.errors import DiscorlError
 from discorl.runs.metrics import MetricsFile, log_names, open_log, read_rows, rewind
 from discorl.training.config import TrainConfig
-from discorl.training.run_config import read_config
+from discorl.training.rule_choice import read_config
 from discorl.training.stats import replay_age
 from discorl.training.train import resume, train
 from tests.builders import run_python, write_small_rule

@@ -27,7 +27,7 @@ from discorl.runs.files import held, load_params
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from discorl.training import train as train_module
 from discorl.training.config import CheckpointConfig, EnvConfig, NetConfig, TrainConfig
-from discorl.training.run_config import read_config
+from discorl.training.rule_choice import read_config
 from discorl.training.train import Training, resume, train
 from discorl.training.trained_agent import load_agent
 from tests.builders import assert_bit_equal, run_cli, write_small_rule

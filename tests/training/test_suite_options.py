@@ -16,7 +16,7 @@ from discorl.envs.suites.suite_settings import AtariSettings, MinAtarSettings, S
 from discorl.errors import DiscorlError
 from discorl.runs.config_file import from_json
 from discorl.training.config import EnvConfig, TrainConfig
-from discorl.training.run_config import read_config
+from discorl.training.rule_choice import read_config
 from discorl.training.train import train
 from discorl.training.trained_agent import load_agent
 from tests.envs.suites.streams import needs

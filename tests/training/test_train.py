@@ -17,8 +17,7 @@ from discorl.errors import DiscorlError
 from discorl.runs.files import load_params
 from discorl.training import train as train_module
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
-from discorl.training.rule_choice import choose_rule
-from discorl.training.run_config import read_config
+from discorl.training.rule_choice import choose_rule, read_config
 from discorl.training.train import train
 from discorl.training.trained_agent import load_agent
 from discorl.types import TimeStep
