@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from benchmarks.learning.run import RUNS
 from benchmarks.learning.tasks import ALGORITHMS, PPO, RULES, TASKS, LearningTask
 from discorl.atomic import write_atomically
-from discorl.comparison.curves import Curve, area, common_range, final_score, resample
+from discorl.comparison.curves import Curve, area, common_range, final_score
 from discorl.comparison.statistics import (
     Estimate,
     aggregate,
@@ -189,7 +189,7 @@ def plot(found: dict[str, dict[str, Group]], path: Path) -> None:
         for algorithm, group in groups.items():
             start, end = common_range(group.curves)
             grid = np.linspace(start, end, GRID_POINTS)
-            curves = np.stack([resample(c, grid) for c in group.curves])
+            curves = np.stack([c.at(grid) for c in group.curves])
             colour = COLOURS[algorithm]
             middle, _, _ = curve_band(curves, 100, rng)
             axis.plot(grid, middle, color=colour, label=TITLES[algorithm])

@@ -44,11 +44,6 @@ class Replay:
         """Memory allocated."""
         return _num_bytes(self._storage)
 
-    def num_bytes_for(self, rollout: Rollout) -> int:
-        """Memory that a replay full of such trajectories takes."""
-        packed = self._pack(tree.map(lambda x: x[:, :1], rollout))
-        return self.capacity * _num_bytes(packed)
-
     def add(self, rollout: Rollout) -> None:
         """Store the trajectories of a rollout, in place of the oldest."""
         num_new = rollout.actions.shape[1]

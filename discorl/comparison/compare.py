@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
-from discorl.comparison.curves import Curve, area, common_range, final_score, resample
+from discorl.comparison.curves import Curve, area, common_range, final_score
 from discorl.comparison.human import human_scale
 from discorl.comparison.records import RunRecord, find_runs, read_run
 from discorl.comparison.result import (
@@ -160,7 +160,7 @@ def _run_score(run: RunRecord, metric: str, start: float, budget: float) -> RunS
 
 def _band(curves: Sequence[Curve], start: float, end: float, rng: Generator) -> Band:
     grid = np.linspace(start, end, GRID_POINTS if end > start else 1)
-    stacked = np.stack([resample(curve, grid) for curve in curves])
+    stacked = np.stack([curve.at(grid) for curve in curves])
     middle, low, high = curve_band(stacked, CURVE_SAMPLES, rng)
     return Band(_rounded(grid), _rounded(middle), _listed(low), _listed(high))
 

@@ -20,6 +20,10 @@ class Curve:
     x: Array
     y: Array
 
+    def at(self, points: Array) -> Array:
+        """The height at each point, along straight lines between the curve's own."""
+        return np.interp(points, self.x, self.y)
+
 
 def common_range(curves: Sequence[Curve]) -> tuple[float, float]:
     """Where all curves are known: from the last start to the first end."""
@@ -28,18 +32,13 @@ def common_range(curves: Sequence[Curve]) -> tuple[float, float]:
     return start, end
 
 
-def resample(curve: Curve, grid: Array) -> Array:
-    """The curve at the points of ``grid``, straight lines between its own."""
-    return np.interp(grid, curve.x, curve.y)
-
-
 def area(curve: Curve, start: float, end: float) -> float:
     """Area under the curve from ``start`` to ``end``, divided by the width: the mean height."""
     if end <= start:
-        return float(np.interp(end, curve.x, curve.y))
+        return float(curve.at(np.asarray(end)))
     inside = (curve.x > start) & (curve.x < end)
     x = np.concatenate([[start], curve.x[inside], [end]])
-    return float(np.trapezoid(np.interp(x, curve.x, curve.y), x) / (end - start))
+    return float(np.trapezoid(curve.at(x), x) / (end - start))
 
 
 def final_score(curve: Curve, end: float) -> float:
@@ -47,4 +46,4 @@ def final_score(curve: Curve, end: float) -> float:
     last = (curve.x > end * (1 - FINAL_SHARE)) & (curve.x <= end)
     if last.any():
         return float(curve.y[last].mean())
-    return float(np.interp(end, curve.x, curve.y))
+    return float(curve.at(np.asarray(end)))

@@ -54,20 +54,13 @@ def as_image(observation: Tensor, net: nn.Module) -> Tensor:
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
-class ConvTorso(nn.Module):
-    """3x3 convolutions that keep small boards whole, for MinAtar and MiniGrid."""
+class ConvStack(nn.Module):
+    """Convolutions with a relu each, then a dense layer; subclasses say which."""
 
-    def __init__(
-        self, shape: Sequence[int], channels: Sequence[int] = (16, 32), dense: int = 128
-    ) -> None:
+    def __init__(self, layers: Sequence[Conv2d], num_features: int, dense: int) -> None:
         super().__init__()
-        num_inputs, *size = image_shape(shape)
-        self.layers = nn.ModuleList()
-        for m, n in pairwise([num_inputs, *channels]):
-            stride = 2 if max(size) > SMALL_PIXELS else 1
-            self.layers.append(Conv2d(m, n, 3, stride, padding=1))
-            size = [math.ceil(pixels / stride) for pixels in size]
-        self.dense = Linear(channels[-1] * math.prod(size), dense)
+        self.layers = nn.ModuleList(layers)
+        self.dense = Linear(num_features, dense)
         self.embedding_size = dense
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -77,13 +70,27 @@ class ConvTorso(nn.Module):
         return torch.relu(self.dense(x.flatten(1)))
 
 
-class NatureTorso(nn.Module):
+class ConvTorso(ConvStack):
+    """3x3 convolutions that keep small boards whole, for MinAtar and MiniGrid."""
+
+    def __init__(
+        self, shape: Sequence[int], channels: Sequence[int] = (16, 32), dense: int = 128
+    ) -> None:
+        num_inputs, *size = image_shape(shape)
+        layers: list[Conv2d] = []
+        for m, n in pairwise([num_inputs, *channels]):
+            stride = 2 if max(size) > SMALL_PIXELS else 1
+            layers.append(Conv2d(m, n, 3, stride, padding=1))
+            size = [math.ceil(pixels / stride) for pixels in size]
+        super().__init__(layers, channels[-1] * math.prod(size), dense)
+
+
+class NatureTorso(ConvStack):
     """The three convolutions of DQN's Nature paper."""
 
     def __init__(
         self, shape: Sequence[int], channels: Sequence[int] = (32, 64, 64), dense: int = 512
     ) -> None:
-        super().__init__()
         num_inputs, *size = image_shape(shape)
         if min(size) < NATURE_MIN_PIXELS:
             raise DiscorlError(
@@ -94,20 +101,13 @@ class NatureTorso(nn.Module):
             raise DiscorlError(
                 f"the Nature network has 3 convolutions: pass 3 channels, not {len(channels)}"
             )
-        self.layers = nn.ModuleList()
+        layers: list[Conv2d] = []
         for m, n, (kernel, stride) in zip(
             [num_inputs, *channels], channels, NATURE_LAYERS, strict=False
         ):
-            self.layers.append(Conv2d(m, n, kernel, stride))
+            layers.append(Conv2d(m, n, kernel, stride))
             size = [(pixels - kernel) // stride + 1 for pixels in size]
-        self.dense = Linear(channels[-1] * math.prod(size), dense)
-        self.embedding_size = dense
-
-    def forward(self, observation: Tensor) -> Tensor:
-        x = as_image(observation, self)
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        return torch.relu(self.dense(x.flatten(1)))
+        super().__init__(layers, channels[-1] * math.prod(size), dense)
 
 
 class ResidualUnit(nn.Module):

@@ -253,10 +253,8 @@ def _check_settings(lr: float | optim.Schedule, max_grad_value: float) -> None:
 
 
 def _check_counts(replay_capacity: int, batch_size: int, replay_ratio: int, seed: int) -> None:
-    for name, x in (
-        *(("replay_capacity", replay_capacity), ("batch_size", batch_size)),
-        *(("replay_ratio", replay_ratio), ("seed", seed)),
-    ):
+    counts = {"replay_capacity": replay_capacity, "batch_size": batch_size}
+    for name, x in (counts | {"replay_ratio": replay_ratio, "seed": seed}).items():
         if not isinstance(x, int):
             raise DiscorlError(f"{name} must be a whole number, not {x!r}")
     if abs(seed) >= 2**61:

@@ -16,19 +16,10 @@ LONGER_SIDE = 320
 LARGE = 32
 """Pixels of the shorter side from which several channels of bytes are frames, not planes."""
 BACKGROUND = np.array([24, 28, 35], np.float64)
-PLANES = np.array(
-    [
-        (240, 240, 240),
-        (86, 180, 233),
-        (240, 128, 60),
-        (0, 158, 115),
-        (242, 194, 48),
-        (204, 121, 167),
-        (0, 114, 178),
-        (160, 160, 160),
-    ],
-    np.float64,
-)
+PLANES = [
+    np.array([*bytes.fromhex(colour)], np.float64)
+    for colour in ["f0f0f0", "56b4e9", "f0803c", "009e73", "f2c230", "cc79a7", "0072b2", "a0a0a0"]
+]
 """A colour for each plane of a grid; further planes start over."""
 
 
@@ -87,7 +78,7 @@ def _grid(arrays: np.ndarray) -> Frame:
     top = np.abs(arrays).max() or 1.0
     # Values below zero are drawn darker than the background.
     share = (arrays / top)[..., None]  # [T, H, W, C, 1]
-    colours = PLANES[np.arange(arrays.shape[-1]) % len(PLANES)] - BACKGROUND
+    colours = np.array([PLANES[i % len(PLANES)] for i in range(arrays.shape[-1])]) - BACKGROUND
     return (BACKGROUND + (share * colours).sum(-2)).clip(0, 255).astype(np.uint8)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discorl.comparison.curves import Curve, area, common_range, final_score, resample
+from discorl.comparison.curves import Curve, area, common_range, final_score
 
 
 def curve(*points: tuple[float, float]) -> Curve:
@@ -19,7 +19,7 @@ def test_the_common_range_is_where_all_are_known() -> None:
 
 def test_resampling_draws_straight_lines() -> None:
     grid = np.array([0.0, 1.0, 2.0, 3.0])
-    assert resample(curve((0, 0), (2, 4), (3, 0)), grid).tolist() == [0.0, 2.0, 4.0, 0.0]
+    assert curve((0, 0), (2, 4), (3, 0)).at(grid).tolist() == [0.0, 2.0, 4.0, 0.0]
 
 
 def test_area_is_the_mean_height() -> None:
