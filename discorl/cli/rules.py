@@ -57,12 +57,16 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
         print(f"  {key:11} {value}")
 
 
-def _fetch() -> None:
-    """Download Disco103 to your cache and verify it; does nothing if you already have it."""
+def _fetch(timeout: float = 300.0) -> None:
+    """Download Disco103 to your cache and verify it; does nothing if you already have it.
+
+    Args:
+        timeout: Give up after this many seconds.
+    """
     from discorl.rules.store import fetch_disco103, find_disco103
 
     path = find_disco103()
-    print(f"already here: {path}" if path else f"saved: {fetch_disco103()}")
+    print(f"already here: {path}" if path else f"saved: {fetch_disco103(max_seconds=timeout)}")
 
 
 def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:

@@ -11,10 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from discorl.cache import user_cache
+from discorl.cache import private_cache, user_cache
 from discorl.errors import DiscorlError
 from discorl.rules.disco import DiscoRule, DiscoSettings
-from discorl.rules.download import download
+from discorl.rules.download import MAX_SECONDS, download
 from discorl.rules.format import arrays_to_params, read_archive, write_archive
 from discorl.rules.values import ReturnSettings, ValueHead
 from discorl.types import Params
@@ -113,10 +113,13 @@ def check_disco103(path: Path) -> None:
         )
 
 
-def fetch_disco103(url: str = DISCO103_URL, show_progress: bool = True) -> Path:
-    """Download Disco103 into the user's cache, verified."""
+def fetch_disco103(
+    url: str = DISCO103_URL, show_progress: bool = True, max_seconds: float = MAX_SECONDS
+) -> Path:
+    """Download Disco103 into the user's cache, verified, or raise after ``max_seconds``."""
     try:
-        download(url, cache_path(), DISCO103_SHA256, show_progress)
+        private_cache()
+        download(url, cache_path(), DISCO103_SHA256, show_progress, max_seconds)
     except DiscorlError as e:
         raise DiscorlError(
             f"Disco103 is not on this machine and could not be downloaded: {e}. Put "

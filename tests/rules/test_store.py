@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -53,6 +55,7 @@ class Server:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.is_closing = threading.Event()  # type: ignore[attr-defined]
         self.url = f"http://127.0.0.1:{self.http.server_port}/rule.npz"
 
 
@@ -64,6 +67,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.http.is_closing.set()  # type: ignore[attr-defined]
     server.http.shutdown()
     server.http.server_close()
     thread.join()
@@ -144,6 +148,83 @@ def test_download_stops_at_a_limit(
     with pytest.raises(DiscorlError, match="more than 1000 bytes"):
         download(server.url, tmp_path / "file", sha(bytes(5000)), show_progress=False)
     assert not list(tmp_path.iterdir())
+
+
+def raw(head: str, body: bytes = b"") -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body)
+        request.close_connection = True
+
+    return answer
+
+
+@pytest.mark.parametrize("length", ["abc", "-4", "", "1e9", "4.0"])
+def test_download_does_not_depend_on_a_sensible_length(
+    server: Server, tmp_path: Path, length: str
+) -> None:
+    server.answers = [raw(f"Content-Length: {length}\r\n", b"good")]
+    download(server.url, tmp_path / "file", sha(b"good"), show_progress=True)
+    assert (tmp_path / "file").read_bytes() == b"good"
+
+
+def test_download_without_a_length(server: Server, tmp_path: Path) -> None:
+    server.answers = [raw("", b"good")]
+    download(server.url, tmp_path / "file", sha(b"good"), show_progress=False)
+    assert (tmp_path / "file").read_bytes() == b"good"
+
+
+@pytest.mark.parametrize(("length", "what"), [(2, "wrong sha256"), (9**99, "broke off at 4 of")])
+def test_download_with_a_length_that_is_a_lie(
+    server: Server, tmp_path: Path, length: int, what: str
+) -> None:
+    server.answers = [raw(f"Content-Length: {length}\r\n", b"good")]
+    with pytest.raises(DiscorlError, match=what):
+        download(server.url, tmp_path / "file", sha(b"good"), show_progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def drip(head: bytes, drop: bytes) -> Answer:
+    """Sends a byte now and then, always before the socket's timeout, and never ends."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\n" + head)
+        with suppress(OSError):  # until the client has gone
+            while not request.server.is_closing.wait(0.02):  # type: ignore[attr-defined]
+                request.wfile.write(drop)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        drip(b"Content-Length: 1000000\r\n\r\n", b"x"),
+        drip(b"X-Slow: ", b"x"),
+        drip(b"X-Silent: ", b""),
+    ],
+    ids=["body", "header", "silence"],
+)
+def test_download_ends_in_time(server: Server, tmp_path: Path, answer: Answer) -> None:
+    server.answers = [answer]
+    with pytest.raises(DiscorlError, match=r"not here after 0\.5 seconds.*--timeout"):
+        download(server.url, tmp_path / "file", sha(b""), False, max_seconds=0.5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_download_says_how_long_a_server_was_silent(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_module, "SILENT_SECONDS", 0.1)
+    server.answers = [drip(b"Content-Length: 9\r\n\r\nsome", b"")]
+    with pytest.raises(DiscorlError, match=r"did not answer for 0\.1 seconds \(tried 3 times\)"):
+        download(server.url, tmp_path / "file", sha(b""), show_progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_download_needs_a_limit(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(DiscorlError, match="needs a time limit"):
+        download("http://127.0.0.1/", tmp_path / "file", "", max_seconds=seconds)
 
 
 # --- lookup --------------------------------------------------------------------------------------
