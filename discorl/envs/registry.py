@@ -163,6 +163,12 @@ def make_env(
     return env
 
 
+def imported_module(name: str) -> str | None:
+    """The module that the name of an environment says to import; None if it says nothing."""
+    prefix, _, rest = name.partition(":")
+    return (rest.rpartition(":")[0] or None) if prefix in ("gym", "dm_env") else None
+
+
 def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu") -> TensorEnv:
     """Copies of a tensor-native task. ``name@SEED`` is another draw of what the task draws."""
     body, at, seed = name.partition("@")

@@ -16,6 +16,7 @@ from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.runs.files import load_params
+from discorl.runs.imports import importing_for
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
 from discorl.types import EnvSpec
@@ -77,7 +78,8 @@ def build_net(spec: EnvSpec, config: TrainConfig) -> AgentNet:
 
 def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch.device) -> Env:
     """Copies of a run's environment, with the settings of the run."""
-    env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
+    with importing_for(folder, config.task):
+        env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
     return prepare_env(folder, env)
 
 
