@@ -20,17 +20,17 @@ def use_private_cache() -> None:
     Raises if others can write to them. It holds for the rest of the process, and for processes that
     this one starts.
     """
-    from torch._inductor.runtime import cache_dir_utils  # imported late: loads slowly
+    given = {variable: os.environ.get(variable) for variable in VARIABLES}
+    private = private_cache("inductor")
+    os.environ |= {VARIABLES[0]: str(private), VARIABLES[1]: str(private / "triton")}
+
+    from torch._inductor.runtime import cache_dir_utils  # which already makes a folder
 
     predictable = Path(cache_dir_utils.default_cache_dir())
-    private = private_cache("inductor")
-    for variable, folder in zip(VARIABLES, (private, private / "triton"), strict=True):
-        given = os.environ.get(variable)
+    for variable, folder in given.items():
         # Torch itself sets them to its default as soon as it has compiled something.
-        if given and not Path(given).absolute().is_relative_to(predictable):
-            private_folder(Path(given), variable)
-        else:
-            os.environ[variable] = str(folder)
+        if folder and not Path(folder).absolute().is_relative_to(predictable):
+            os.environ[variable] = str(private_folder(Path(folder), variable))
     _replace_default(private)
 
 

@@ -41,8 +41,40 @@ def compile_in(folder: Path, before: str = "use_private_cache()", **env: str) ->
     return done.stdout + done.stderr
 
 
+WHERE = """
+{before}
+from discorl.agents.compiler_cache import use_private_cache
+use_private_cache()
+from torch._dynamo import pgo
+from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+from torch._inductor import cache, codecache
+from torch._inductor.codecache import FxGraphCache
+from torch._inductor.runtime.cache_dir_utils import cache_dir, triton_cache_dir
+print(cache_dir(), triton_cache_dir(0), FxGraphCache._get_tmp_dir(), sep="\\n")
+print(AOTAutogradCache._get_tmp_dir(), pgo.code_state_path("key"), sep="\\n")
+print(codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR, sep="\\n")
+print(cache.InductorOnDiskCache().base_dir, codecache.default_cache_dir(), sep="\\n")
+"""
+"""Prints every folder from which torch loads what it compiled."""
+
+
+@posix
+@pytest.mark.parametrize("before", ["", "import torch._dynamo.package"], ids=["first", "later"])
+def test_every_cache_of_torch_is_private(tmp_path: Path, before: str) -> None:
+    """Also if something in the process has used torch.compile already."""
+    (tmp_path / "tmp").mkdir()
+    env = {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = run_python("-c", WHERE.format(before=before), env=env)
+    folders = done.stdout.split()
+    assert len(folders) == 9, done.stderr
+    private = tmp_path / "cache" / "discorl" / "inductor"
+    assert [f for f in folders if not Path(f).is_relative_to(private)] == []
+    assert before or not list((tmp_path / "tmp").iterdir())
+
+
 @posix
 @needs_compiler
+@pytest.mark.slow
 def test_what_somebody_planted_is_not_unpickled(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     predictable = tmp_path / "tmp" / f"torchinductor_{getpass.getuser()}"
@@ -99,9 +131,11 @@ def test_the_users_own_folder_is_refused_otherwise(
     (tmp_path / "own").chmod(0o770)
     with pytest.raises(DiscorlError, match=f"other users can write to .*set {variable}"):
         use_private_cache()
+    assert str(tmp_path / "own") not in [os.environ[v] for v in VARIABLES]
+    monkeypatch.setenv(variable, str(tmp_path / "own"))
     (tmp_path / "own").chmod(0o700)
     make_foreign(tmp_path / "own", monkeypatch)
-    with pytest.raises(DiscorlError, match=r"belongs to another user"):
+    with pytest.raises(DiscorlError, match="belongs to another user"):
         use_private_cache()
 
 
