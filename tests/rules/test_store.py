@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.rules import download as download_module
 from discorl.rules import store
 from discorl.rules.download import ATTEMPTS, download
 from discorl.rules.store import cache_path, fetch_disco103, find_disco103, load_rule
 from tests.builders import assert_bit_equal, random_rule_params, small_disco, write_small_rule
+from tests.foreign import posix
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -227,6 +229,19 @@ def test_download_needs_a_limit(tmp_path: Path, seconds: float) -> None:
         download("http://127.0.0.1/", tmp_path / "file", "", max_seconds=seconds)
 
 
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    ("args", "seconds"), [([], download_module.MAX_SECONDS), (["--timeout", "7"], 7.0)], ids=str
+)
+def test_the_limit_is_an_option(
+    args: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(store, "download", lambda *args: given.append(args[-1]))
+    assert main(["rules", "fetch", *args]) == 0
+    assert given == [seconds]
+
+
 # --- lookup --------------------------------------------------------------------------------------
 
 
@@ -258,6 +273,25 @@ def test_the_download_fills_the_cache(published: bytes, server: Server) -> None:
     assert find_disco103() == cache_path()
     assert load_rule("disco103").path == cache_path()
     assert server.num_requests == 1
+
+
+@posix
+def test_to_look_for_it_makes_no_folder(published: bytes, tmp_path: Path) -> None:
+    del published
+    assert find_disco103() is None
+    assert not (tmp_path / "cache").exists()
+
+
+@posix
+def test_it_is_not_downloaded_where_others_can_write(
+    published: bytes, server: Server, tmp_path: Path
+) -> None:
+    server.answers = [send(published)]
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(DiscorlError, match="other users can write to"):
+        fetch_disco103(server.url, show_progress=False)
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_a_wrong_download_leaves_the_cache_empty(published: bytes, server: Server) -> None:
