@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from discorl.discovery.build import tensor_env
 from discorl.envs.registry import imported_module
 from discorl.errors import DiscorlError
 from discorl.runs.imports import importing_for
@@ -116,6 +118,16 @@ def test_of_another_user_what_imports_nothing_is_fine(
     shutil.copy(RUN / "config.json", run)
     make_foreign(run / "config.json", monkeypatch)
     assert load_agent(run).config.task == "gym:CartPole-v1"
+
+
+@pytest.mark.parametrize("task", ["gym:evil:Env-v0", "dm_env:evil:make"])
+def test_discovery_does_not_even_make_what_it_cannot_use(
+    run: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(run)
+    with pytest.raises(DiscorlError, match="does not run on tensors"):
+        tensor_env(task, 1, torch.device("cpu"))
+    assert imported(run) == []
 
 
 def test_what_an_import_adds_to_the_path_stays(
