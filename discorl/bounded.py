@@ -37,15 +37,22 @@ def open_regular(path: Path, max_bytes: int) -> Iterator[io.BufferedReader]:
         handle = os.open(path, flags | getattr(os, "O_NOCTTY", 0))
     except ValueError as e:  # a name with a null character
         raise Unreadable(f"no file can be called {str(path)!r}: {e}") from None
+    try:
+        _check(path, os.fstat(handle), max_bytes)
+    except BaseException:
+        os.close(handle)
+        raise
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise Unreadable(f"{path} is a folder, not a file")
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"{path} is a device or a pipe, not a file")
-        if status.st_size > max_bytes:
-            raise _too_large(path, status.st_size, max_bytes)
         yield file
+
+
+def _check(path: Path, status: os.stat_result, max_bytes: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise Unreadable(f"{path} is a folder, not a file")
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable(f"{path} is a device or a pipe, not a file")
+    if status.st_size > max_bytes:
+        raise _too_large(path, status.st_size, max_bytes)
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:

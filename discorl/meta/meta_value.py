@@ -69,7 +69,7 @@ class MetaValueSettings:
 
     def __post_init__(self) -> None:
         if not self.torso:
-            raise DiscorlError("meta_value: torso needs a layer")
+            raise DiscorlError("meta_value: torso needs one or more layers")
         check_widths("meta_value: ", self, "torso")
         check_above_0("meta_value: ", self, "learning_rate")
         check_shares("meta_value: ", self, "discount", "lambda_")

@@ -116,7 +116,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_at_least(1, "", self, "steps", "replay_capacity", "log_every")
         at_once = ("num_envs", "batch_size", "updates_per_step", "frame_stack")
-        check_at_least(1, "", self, *at_once, "rollout_length", most=MAX_AT_ONCE)
+        check_at_least(1, "", self, *at_once, most=MAX_AT_ONCE)
+        check_at_least(2, "", self, "rollout_length", most=MAX_AT_ONCE)
         check_at_least(0, "", self, "replay_transitions")
         check_shares("", self, "replay_share")
         log_names(self.log)
@@ -125,10 +126,6 @@ class TrainConfig:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
             raise DiscorlError(f"seed must be below 2^60, not {shown(self.seed)}")
-        if self.rollout_length < 2:
-            raise DiscorlError(
-                f"rollout_length must be at least 2 (a transition), not {self.rollout_length}"
-            )
         self._check_replay()
         if not 0 <= self.burn_in <= self.rollout_length - 2:
             raise DiscorlError(
