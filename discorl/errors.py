@@ -19,5 +19,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     # torch has a class of its own only for GPUs.
     said = str(error).lower()
     return isinstance(error, RuntimeError) and (
-        "allocate memory" in said or "out of memory" in said or "overflows" in said
+        "allocate memory" in said or "out of memory" in said or "overflowed with sizes" in said
     )

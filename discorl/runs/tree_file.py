@@ -257,6 +257,8 @@ def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor
             raise ValueError("an array's shape or order")
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError("an array's shape")
+        if math.prod(max(n, 1) for n in shape) >= 2**59:  # even if there is nothing in it
+            raise ValueError("an array's shape")
         needed = math.prod(shape) * dtype.itemsize
         if needed > num_bytes:
             raise ValueError("an array larger than the file")
