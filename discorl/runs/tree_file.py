@@ -85,7 +85,7 @@ def load(path: Path) -> Any:
     except FileNotFoundError:
         raise DiscorlError(f"no such file: {path}") from None
     except Unreadable as e:
-        raise DamagedFile(str(e)) from None
+        raise DamagedFile(f"cannot read a checkpoint: {e}") from None
     except OSError as e:
         raise DamagedFile(f"cannot read {path}: {e.strerror or e}") from None
 
@@ -257,10 +257,9 @@ def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor
             raise ValueError("an array's shape or order")
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError("an array's shape")
-        if math.prod(max(n, 1) for n in shape) >= 2**59:  # even if there is nothing in it
-            raise ValueError("an array's shape")
         needed = math.prod(shape) * dtype.itemsize
-        if needed > num_bytes:
+        # Shapes with a 0 among their numbers need nothing, but torch multiplies the others.
+        if needed > num_bytes or math.prod(n for n in shape if n) >= 2**59:
             raise ValueError("an array larger than the file")
         num_bytes -= needed
         x = torch.empty([shape[d] for d in order], dtype=dtype)
