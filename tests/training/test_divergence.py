@@ -55,7 +55,7 @@ def spiky() -> Iterator[None]:
     """A registered environment that sends one reward of 1e30 in its life, not one per run."""
     steps_before = 2 * 7 * (SPIKE_STEP - 1)
     spikes = {steps_before + 8: 1e30}
-    gymnasium.register("Spiky-v0", lambda: Spiky(spikes))
+    gymnasium.register("Spiky-v0", lambda **_: Spiky(spikes))
     yield
     del gymnasium.registry["Spiky-v0"]
 
