@@ -25,7 +25,7 @@ from discorl.errors import DiscorlError
 from discorl.meta.objective import ObjectiveWeights
 from discorl.rules.store import load_rule, save_rule
 from discorl.rules.values import ReturnSettings
-from discorl.runs.checkpoint import CheckpointFolder
+from discorl.runs.checkpoint import CheckpointFolder, load, to_bytes
 from discorl.runs.config_file import read_settings
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from discorl.runs.program import Diverged
@@ -215,6 +215,19 @@ def test_a_diverged_population_goes_on_with_what_the_message_advises(
     want = replace(config.meta_optimiser, max_norm=100.0, learning_rate=1e-4)
     assert (now.meta_optimiser, now.learning_rate, now.steps) == (want, 1e-5, 4)
     assert (kept.steps(), kept.steps(is_diverged=True)) == ([3, 4], [])
+
+
+def test_equal_discoveries_leave_equal_checkpoints(tmp_path: Path) -> None:
+    def checkpoint(run: str, dirt: float) -> bytes:
+        trash = [torch.full((n,), dirt) for n in range(1, 4000, 7)]
+        del trash  # what is allocated next may lie where it was
+        discover(tiny_config(steps=1, replay_capacity=50, num_replayed=2, out=tmp_path / run))
+        content = load(tmp_path / run / "checkpoints" / "checkpoint-1.dc")
+        unused = content["groups"]["0"]["state"]["replay"]["storage"]["rewards"][:, 20:]
+        assert unused.numel() and not unused.any()
+        return to_bytes(content | {"seconds": 0.0})
+
+    assert checkpoint("a", 0.1) == checkpoint("b", 0.2)
 
 
 def test_only_some_settings_of_a_discovery_may_change(

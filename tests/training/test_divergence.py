@@ -16,7 +16,7 @@ from discorl.cli import main
 from discorl.cli.parse import option_names
 from discorl.cli.train import ResumeArgs
 from discorl.errors import DiscorlError
-from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder, load
+from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder, load, to_bytes
 from discorl.runs.files import load_params
 from discorl.runs.metrics import read_rows
 from discorl.runs.program import Diverged
@@ -110,6 +110,25 @@ def test_good_checkpoints_outlive_every_failed_attempt(
         assert checkpoints(poisoned)[0] == good
         assert len(checkpoints(poisoned)[1]) == 1
     assert (poisoned / "checkpoints" / f"checkpoint-{good[-1]}.dc").read_bytes() == before
+
+
+def test_an_environment_that_always_fails_pushes_nothing_good_out(tmp_path: Path) -> None:
+    def env() -> gymnasium.Env:
+        return Spiky({80: 1e30})  # a step in each attempt, after its 11 first training steps
+
+    run = tmp_path / "run"
+    with pytest.raises(Diverged):
+        train(config(run), env=env)
+    good = {p.name: p.read_bytes() for p in (run / "checkpoints").glob("checkpoint-?.dc")}
+    good |= {p.name: p.read_bytes() for p in (run / "checkpoints").glob("checkpoint-10.dc")}
+    assert len(good) == 2
+    settings = replace(read_config(run)[0], checkpoint=CheckpointConfig(100, None))
+    for _ in range(3):
+        with pytest.raises(Diverged):
+            resume(settings, env=env)
+    left = {p.name: p.read_bytes() for p in (run / "checkpoints").iterdir()}
+    assert left.items() >= good.items()
+    assert len(left) == 3
 
 
 def test_without_its_replay_the_newest_agent_goes_on(
@@ -231,6 +250,23 @@ def test_unused_places_of_a_replay_are_zero(tmp_path: Path, filled_memory: None)
         if x is not None:
             assert not x[:, 4:].any()
     assert replay["storage"]["behaviour_logits"][:, :4].all()
+
+
+def test_equal_runs_leave_equal_checkpoints(tmp_path: Path) -> None:
+    """Also one that was stopped and resumed; all that may differ is the time."""
+
+    def checkpoint(run: str) -> bytes:
+        content = load(tmp_path / run / "checkpoints" / "checkpoint-4.dc")
+        content["shared"]["seconds"] = 0.0
+        return to_bytes(content)
+
+    for run, dirt in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
+        trash = [torch.full((n,), dirt) for n in range(1, 4000, 7)]
+        del trash  # what is allocated next may lie where it was
+        steps = 2 if run == "c" else 4
+        train(config(tmp_path / run, task="catch:4x3", steps=steps, replay_capacity=64))
+    resume(replace(read_config(tmp_path / "c")[0], steps=4))
+    assert checkpoint("a") == checkpoint("b") == checkpoint("c")
 
 
 @pytest.fixture

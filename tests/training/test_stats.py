@@ -51,13 +51,14 @@ def test_success_only_where_there_is_such_a_thing() -> None:
 
 def test_a_checkpoint_between_the_end_and_the_reset_changes_no_length() -> None:
     """With next-step resets, the first step after an end follows no action."""
-    dead = replace(rollout([[0.0], [1.0]], [[1.0], [0.0]]), is_dead=torch.tensor([[False], [True]]))
-    after = replace(rollout([[0.0], [2.0]], [[0.0], [0.0]]), is_dead=torch.zeros(2, 1).bool())
+    ends = torch.tensor([[False], [True]])
+    before = replace(rollout([[0.0], [1.0]], [[1.0], [0.0]]), is_dead=ends)
+    after = replace(rollout([[0.0], [2.0]], [[0.0], [0.0]]), is_dead=ends)
     whole, resumed = EpisodeStats(SPEC, 1), EpisodeStats(SPEC, 1)
-    whole.observe(dead)
+    assert whole.observe(before) == [(1.0, 1.0)]
     saved = from_bytes(to_bytes(whole.state_dict()))
     resumed.load_state_dict(saved)
-    assert resumed.observe(after) == whole.observe(after)
+    assert resumed.observe(after) == whole.observe(after) == [(2.0, 1.0)]
     assert resumed.summary() == whole.summary()
 
     old = {k: x for k, x in saved.items() if k != "only_resets"}
