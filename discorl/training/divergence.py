@@ -122,13 +122,12 @@ def explain(
         norm = found.before["gradient_norm"]
         said += f" (the update before: loss {found.before['loss']:.3g}, gradient norm {norm:.3g})"
     tips = [f"lower --optimiser.learning-rate (now {learning_rate:g})"]
-    scale = "scale or clip the rewards"
-    if rewards_can_be_scaled:
-        scale += " (--reward-scale, --reward-clip)"
     if not set(parts) - {"q", "value"} and parts:
-        tips.insert(0, scale)
+        tips.insert(0, "scale or clip the rewards")
     else:
-        tips.append(f"check the scale of observations and rewards, and {scale}")
+        tips.append("check the scale of observations and rewards")
+    if rewards_can_be_scaled:
+        tips.append("set --reward-scale or --reward-clip")
     if "loss" in unsound and math.isfinite(loss):
         tips.append("raise --max-loss if you expect losses of this size")
     tips.append("--skip-replay to leave behind what is in the replay")

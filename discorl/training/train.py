@@ -89,12 +89,10 @@ class Training:
                 f"{config.out} is a run of {size} process(es), not {ranks.size}: "
                 f"use torchrun --nproc-per-node {size}"
             )
-        if self._users_env is None and config.env.suite is None:  # makes config.json complete
-            suite = default_settings(config.task)
-            config = replace(config, env=replace(config.env, suite=suite))
+        config = self._completed(config)
         self.env = make_environment(config, ranks, self._users_env)
         self.config = config = replace(config, num_envs=self.env.num_envs * ranks.size)
-        self._before = from_json(TrainConfig, before) if before else config
+        self._before = self._completed(from_json(TrainConfig, before)) if before else config
         self.choice = choose_rule(config)
         if before:
             check_same_rule(self.choice, before)
@@ -110,6 +108,12 @@ class Training:
         self.success_name = self.env.spec.success_name
         about = f"Training on {config.task} with {self.choice.name} on {ranks.device}"
         return f"{self.choice.note}\n{about}" if self.choice.note else about
+
+    def _completed(self, config: TrainConfig) -> TrainConfig:
+        """With the options of the task's suite, which may be left open, for config.json."""
+        if self._users_env is not None or config.env.suite is not None:
+            return config
+        return replace(config, env=replace(config.env, suite=default_settings(config.task)))
 
     def step(self, folder: Path) -> None:
         """Act; store what was seen; learn from a sample of what is stored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -222,6 +223,16 @@ def test_what_would_make_another_run_of_it_is_refused(
     with pytest.raises(DiscorlError, match=f"^{name} cannot change when a run is resumed"):
         resume(replace(settings, steps=3, **change))
     assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+def test_a_run_from_before_suites_had_options_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("minatar")
+    train(config(tmp_path / "run", task="minatar:breakout", steps=1))
+    path = tmp_path / "run" / "config.json"
+    content = json.loads(path.read_text())
+    assert content["env"].pop("suite")
+    path.write_text(json.dumps(content))
+    assert resume(replace(read_config(tmp_path / "run")[0], steps=2)).metrics[-1]["step"] == 2
 
 
 def test_the_command_line_offers_what_may_change() -> None:
