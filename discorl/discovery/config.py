@@ -200,3 +200,11 @@ class DiscoverConfig:
     def groups(self) -> tuple[GroupConfig, ...]:
         """The population."""
         return tuple(GroupConfig.parse(text, self.net) for text in self.tasks)
+
+
+MAY_CHANGE = (
+    *("steps", "learning_rate", "meta_optimiser.learning_rate", "meta_optimiser.max_norm"),
+    *("checkpoint_every", "checkpoint_minutes", "keep_checkpoints"),
+    *("threads", "device", "log", "progress", "out"),
+)
+"""What may differ when a run is resumed."""

@@ -98,13 +98,13 @@ class Outputs:
         passed = time.monotonic() - self._saved_at
         return self._program.config.checkpoint.are_due(self._program.state.step, passed)
 
-    def save_checkpoint(self) -> Path | None:
-        """Write a checkpoint, unless the configuration wants none."""
+    def save_checkpoint(self, is_diverged: bool = False) -> Path | None:
+        """Write a checkpoint, unless the configuration wants none; say if learning went wrong."""
         if not self._program.config.checkpoint.are_wanted:
             return None
         content, step = self._program.snapshot(), self._program.state.step
         if self._metrics is not None:
             self._metrics.sync()  # the rows before the state that follows them
-            self._checkpoints.save(step, content)
+            self._checkpoints.save(step, content, is_diverged)
         self._saved_at = time.monotonic()
-        return self._checkpoints.path(step)
+        return self._checkpoints.path(step, is_diverged)

@@ -26,8 +26,16 @@ from discorl.runs.terminal import say
 from discorl.runs.threads import ThreadTuner
 
 
-def run(program: Program, console: Console | None = None, resume: bool = False) -> RunResult:
+def run(
+    program: Program,
+    console: Console | None = None,
+    resume: bool = False,
+    even_diverged: bool = False,
+) -> RunResult:
     """Run a program to its last step, in a new folder or, to resume a run, in ``config.out``.
+
+    A run that diverged resumes from its last good checkpoint, or with ``even_diverged`` from the
+    newest.
 
     Ctrl-C ends it early, and so does an environment that fails; the results so far are kept.
     Processes that torchrun has restarted resume the run that they had begun.
@@ -40,7 +48,7 @@ def run(program: Program, console: Console | None = None, resume: bool = False) 
     with ExitStack() as stack:
         if resume or (ranks.restarts and distributed.was_begun(out, ranks)):
             assert out is not None
-            outputs = _resume(program, out, console, stack)
+            outputs = _resume(program, out, console, stack, even_diverged)
         else:
             outputs = _begin(program, out, console, stack)
         return _run(program, outputs, console)
@@ -57,17 +65,21 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
     return outputs
 
 
-def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) -> Outputs:
+def _resume(
+    program: Program, folder: Path, console: Console, stack: ExitStack, even_diverged: bool
+) -> Outputs:
     """Resume the run in ``folder``, locked by ``stack``, from its last checkpoint if any."""
     config, is_first = program.config, program.ranks.is_first
     stack.enter_context(held(folder) if is_first else nullcontext())
     before = distributed.broadcast(_read_before(program, folder) if is_first else None)
     program.begin(before)
     checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
-    found = checkpoints.latest() if is_first else None
+    found = checkpoints.latest(even_diverged) if is_first else None
     step = distributed.broadcast(found.step if found else None)
     if step is not None:
         program.state.step = step
+        if found and (note := _past_divergence(checkpoints, found, program.unit)):
+            say(console, note)
         if note := _restored(program, found):
             say(console, note)
         if step > config.steps:
@@ -95,6 +107,16 @@ def _restored(program: Program, found: Loaded | None) -> str:
             f"{found.path} is not a checkpoint of this run ({e!r:.80}): remove it to use the one "
             "before it, or start the run over"
         ) from None
+
+
+def _past_divergence(checkpoints: CheckpointFolder, found: Loaded, unit: str) -> str:
+    """What to say if the run has diverged, or nothing."""
+    if not (diverged := checkpoints.steps(is_diverged=True)):
+        return ""
+    said = f"The checkpoint of {unit} {diverged[-1]} was saved because learning had diverged"
+    if found.is_diverged:
+        return f"{said}; this run goes on from it"
+    return f"{said}; going back to the last good one, of {unit} {found.step}"
 
 
 def _read_before(program: Program, folder: Path) -> dict[str, Any]:
@@ -133,14 +155,18 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
         except (Diverged, EnvFailure) as e:
             failure = e
             # All processes see the same losses, but each has environments of its own.
-            if isinstance(e, Diverged) or program.ranks.size == 1:
-                kept = [*filter(None, [outputs.save_checkpoint()]), *kept]
+            is_diverged = isinstance(e, Diverged)
+            if is_diverged or program.ranks.size == 1:
+                kept = [*filter(None, [outputs.save_checkpoint(is_diverged)]), *kept]
     where = program.finish(folder, outputs.rows)
     if curve := text_curve(outputs.rows):
         say(console, *curve.splitlines())
     if failure:
         there = " and ".join(map(str, kept))
-        raise type(failure)(f"{failure} (what was learnt before that is in {there})") from failure
+        said = f"{failure} (what was learnt before that is in {there})"
+        if isinstance(failure, Diverged) and len(kept) > 1:
+            said += f". To go on: discorl {program.kind} --resume {folder}"
+        raise type(failure)(said) from failure
     interrupted = program.state.step < program.config.steps
     if interrupted:
         reason = stop.reason or "another process"

@@ -150,6 +150,11 @@ class TrainConfig:
             raise DiscorlError(f"num_envs is above {name} ({kept} trajectories): raise {name}")
 
     @property
+    def reward_settings(self) -> dict[str, float | None]:
+        """What the rewards in a replay depend on."""
+        return {"scale": self.env.reward_scale, "clip": self.env.reward_clip}
+
+    @property
     def replay_trajectories(self) -> int:
         """Trajectories that the replay holds."""
         if self.replay_transitions:
@@ -161,3 +166,11 @@ class TrainConfig:
         """Trajectories of a batch that come from the newest rollout: one or more, if any."""
         share = 1 - self.replay_share
         return max(1, round(share * self.batch_size)) if share > 0 else 0
+
+
+MAY_CHANGE = (
+    *("steps", "max_loss", "optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
+    *("checkpoint", "threads", "device", "log", "progress", "out"),
+    "rule",  # is compared by what is in its file, which may have moved
+)
+"""What may differ when a run is resumed."""

@@ -55,16 +55,22 @@ class EpisodeStats:
             "lengths": self._running.lengths,
             "recent": [torch.tensor(step, dtype=torch.float64) for step in self._recent],
             "num_episodes": self.num_episodes,
+            "only_resets": self._running.only_resets,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue counting from what ``state_dict`` gave."""
-        fixed = {k: v for k, v in state.items() if k != "recent"}
-        template = {k: v for k, v in self.state_dict().items() if k != "recent"}
+        of_any_size = ("recent", "only_resets")
+        fixed = {k: v for k, v in state.items() if k not in of_any_size}
+        template = {k: v for k, v in self.state_dict().items() if k not in of_any_size}
         fixed = restore(template, fixed, "episodes")
         check_between(0, MAX_COUNT, "num_episodes in the checkpoint", fixed["num_episodes"])
         self._running.returns, self._running.lengths = fixed["returns"], fixed["lengths"]
         self.num_episodes = fixed["num_episodes"]
+        if (only_resets := state.get("only_resets")) is not None:  # early versions did not save it
+            template = torch.zeros_like(fixed["returns"], dtype=torch.bool)
+            only_resets = restore(template, only_resets, "episodes.only_resets")
+        self._running.only_resets = only_resets
         self._recent.clear()
         self._recent.extend([(r, n) for r, n in step.tolist()] for step in state["recent"])
 

@@ -253,7 +253,7 @@ def test_ctrl_c_in_the_middle_of_a_step(tmp_path: Path) -> None:
 
 
 def test_what_diverged_is_saved_as_it_was_before(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "checkpoints" / "checkpoint-6.dc"
+    path = tmp_path / "run" / "checkpoints" / "checkpoint-6-diverged.dc"
     with pytest.raises(Diverged, match=f"too much .*what was learnt before that is in {path} and"):
         count(CountConfig(tmp_path / "run"), fails={7: Diverged("too much")})
     assert path.exists()
