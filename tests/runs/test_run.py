@@ -184,7 +184,7 @@ def test_rows_are_on_disk_before_the_state_that_follows_them(
 
         monkeypatch.setattr(cls, name, noted)
     count(CountConfig(tmp_path / "run", steps=4))
-    assert done == ["write", "sync", "save", "write"]
+    assert done == ["write", "sync", "save", "write", "sync"]
 
 
 # --- starts that fail ----------------------------------------------------------------------------
