@@ -17,7 +17,7 @@ from discorl.runs.metrics import GAP, Row
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MAIN_METRICS = ("success", "return", "meta_return")
-MAX_POINTS = 4000
+MAX_POINTS = 8000
 """Points kept of a line in a picture: some for every pixel of its width."""
 
 
@@ -63,30 +63,48 @@ class _Line:
     """A line of any length, with as many of its points as can be told apart."""
 
     def __init__(self) -> None:
-        self.x, self.y = array("d"), array("d")
+        self._x, self._y = array("d"), array("d")
+        self._new_x, self._new_y = array("d"), array("d")
+        self._stretch = 2  # points of which two are kept
         self._gaps = 0
 
     def add(self, x: float, y: float, gaps: int) -> None:
         """Add a point; ``gaps`` were passed so far, and the line breaks at a new one."""
-        if self.x and gaps != self._gaps:
+        if gaps != self._gaps and (self._x or self._new_x):
             self._append(x, math.nan)
         self._gaps = gaps
         self._append(x, y)
 
+    def points(self) -> tuple[array[float], array[float]]:
+        """Where it goes."""
+        return self._x + self._new_x, self._y + self._new_y
+
     def _append(self, x: float, y: float) -> None:
-        self.x.append(x)
-        self.y.append(y)
-        if len(self.x) == 2 * MAX_POINTS:
-            self._thin_out()
+        self._new_x.append(x)
+        self._new_y.append(y)
+        if len(self._new_x) < self._stretch:
+            return
+        x_kept, y_kept = _extremes(self._new_x, self._new_y, self._stretch)
+        self._x += x_kept
+        self._y += y_kept
+        self._new_x, self._new_y = array("d"), array("d")
+        if len(self._x) == 2 * MAX_POINTS:
+            self._x, self._y = _extremes(self._x, self._y, 4)
+            self._stretch *= 2
 
-    def _thin_out(self) -> None:
-        """Of every four points in a row keep the lowest and the highest, so that no peak is lost.
 
-        A break counts as both.
-        """
-        x, y = (np.array(values).reshape(-1, 4) for values in (self.x, self.y))
-        kept = np.sort(np.stack([y.argmin(axis=1), y.argmax(axis=1)], axis=1), axis=1)
-        self.x, self.y = (array("d", np.take_along_axis(v, kept, 1).tobytes()) for v in (x, y))
+def _extremes(x: array[float], y: array[float], stretch: int) -> tuple[array[float], array[float]]:
+    """Of every so many points the lowest and the highest, so that no peak is lost.
+
+    A break counts as both.
+    """
+    if stretch == 2:
+        return x, y
+    points = [np.array(values).reshape(-1, stretch) for values in (x, y)]
+    lowest, highest = points[1].argmin(axis=1), points[1].argmax(axis=1)
+    kept = np.sort(np.stack([lowest, highest], axis=1), axis=1)
+    x_kept, y_kept = (np.take_along_axis(values, kept, axis=1) for values in points)
+    return array("d", x_kept.tobytes()), array("d", y_kept.tobytes())
 
 
 def _lines(rows: Iterable[Row], x: str, wanted: Callable[[str], bool]) -> dict[str, _Line]:
@@ -108,7 +126,7 @@ def _new_figure(width: float, height: float) -> Any:
 
 def _draw(axes: Any, line: _Line | None, **style: Any) -> None:
     if line is not None:
-        axes.plot(line.x, line.y, **style)
+        axes.plot(*line.points(), **style)
     axes.grid(alpha=0.3)
 
 

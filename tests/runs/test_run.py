@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Counter:
         self.state.seconds, self.state.since_row = content["seconds"], content["since_row"]
         return ""
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         (folder / self.result).write_text(str(self.state.step))
         return "Counted"
 
