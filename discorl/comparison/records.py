@@ -118,8 +118,8 @@ def read_metrics(folder: Path, due: Due) -> tuple[Logged, tuple[str, ...]]:
         notes.append(f"{folder}: the last line of metrics.jsonl is cut short; left out")
     if gaps := due.gaps(steps, saved):
         notes.append(
-            f"{folder}: metrics.jsonl lacks what was logged at steps {name_steps(gaps)}; the curve "
-            "is a straight line there"
+            f"{folder}: metrics.jsonl has no rows for {name_steps(gaps)}; the curve is a straight "
+            "line there"
         )
     numbers = {name: np.array(values) for name, values in columns.items()}
     metrics = {name: numbers[name] for name in METRICS}

@@ -27,8 +27,8 @@ except ImportError:  # Windows
     fcntl = None
 
 WRITTEN = {
-    ".": r"(?:config\.json|metrics\.jsonl|(?:agent|env|rule)\.npz|curve\.png|wandb-id)",
-    "checkpoints": r"checkpoint-\d+\.dc",
+    ".": r"(?:config\.json|metrics\.jsonl|(?:agent|env|rule)\.npz|curve\.png|wandb-id|\.torchrun)",
+    "checkpoints": r"checkpoint-\d+(?:-[a-z]+)?\.dc",
     "snapshots": r"rule-\d+\.npz",
 }
 """What a run writes, by the folder it is in."""

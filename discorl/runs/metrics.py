@@ -139,18 +139,15 @@ class Due:
 
     every: Sequence[int]
     """Intervals, side by side; none if nothing is known about them."""
-    since: int = 0
-    """Up to this step the run had other intervals."""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Due:
         """What a config.json says about it."""
-        every = (_count(config.get(name)) for name in ("log_every", "eval_every"))
-        return Due([n for n in every if n], _count(config.get("rows_since")))
+        every = (config.get(name) for name in ("log_every", "eval_every"))
+        return Due([n for n in every if type(n) is int and n > 0])
 
     def missing(self, before: int, after: int) -> Gap | None:
         """What lies strictly between the steps of two neighbouring rows and should have a row."""
-        before = max(before, self.since)
         first = min((before - before % n + n for n in self.every), default=after)
         if first >= after:
             return None
@@ -166,13 +163,9 @@ class Due:
         return [gap for gap in found if gap]
 
 
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
-
-
 def name_steps(gaps: Sequence[Gap]) -> str:
     """The missing steps in words."""
-    named = [f"{a} to {b}" if a < b else str(a) for a, b in gaps[:MAX_NAMED]]
+    named = [f"steps {a} to {b}" if a < b else f"step {a}" for a, b in gaps[:MAX_NAMED]]
     more = [f"{len(gaps) - MAX_NAMED} more gaps"] if len(gaps) > MAX_NAMED else []
     *most, last = [*named, *more]
     return f"{', '.join(most)} and {last}" if most else last

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ class Outputs:
                     opened.callback(self._logs[-1].close)
                 write_json(folder / "config.json", settings)
                 path = folder / "metrics.jsonl"
-                self._logged = rewind(path, state.step, _due(program, settings), config.steps)
+                self._logged = rewind(path, state.step, Due(program.row_every), config.steps)
                 if gaps := self._logged.new_gaps:
                     warnings.warn(_lost(path, gaps), stacklevel=2)
                 self.rows = Rows(path)
@@ -132,12 +131,8 @@ class Outputs:
         return self._checkpoints.path(step)
 
 
-def _due(program: Program, settings: dict[str, Any]) -> Due:
-    return replace(Due.of(settings), every=program.row_every)
-
-
 def _lost(path: Path, gaps: Sequence[Gap]) -> str:
     return (
-        f"{path} lacks what was logged at {name_steps(gaps)}: it was lost, perhaps in a power cut; "
-        f"the row after it is marked '{GAP}', and nothing else is affected"
+        f"{path} has no rows for {name_steps(gaps)}: they were lost, or the run stopped before "
+        f"they were written; the row after them is marked '{GAP}', and nothing else is affected"
     )

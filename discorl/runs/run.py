@@ -19,7 +19,6 @@ from discorl.runs.curves import text_curve
 from discorl.runs.files import held, started_folder
 from discorl.runs.interrupt import StopRequest
 from discorl.runs.malloc import keep_freed_memory
-from discorl.runs.metrics import Due
 from discorl.runs.outputs import Outputs
 from discorl.runs.program import Diverged, Program, RunResult
 from discorl.runs.threads import ThreadTuner
@@ -100,10 +99,7 @@ def _settings(program: Program, folder: Path, before: dict[str, Any]) -> dict[st
     began_with = {"discorl": __version__, "torch": torch.__version__}
     began_with |= {k: before[k] for k in began_with if k in before}
     about = {"kind": program.kind, "version": VERSION, "num_processes": program.ranks.size}
-    settings = before | about | began_with | program.settings() | {"out": str(folder)}
-    if before and Due.of(before).every != Due.of(settings).every:
-        settings["rows_since"] = program.state.step  # earlier ones were due at other steps
-    return settings
+    return before | about | began_with | program.settings() | {"out": str(folder)}
 
 
 def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:

@@ -108,6 +108,6 @@ def test_missing_rows_are_noted(tmp_path: Path) -> None:
     assert read_run(folder).notes == ()
     folder = write_run(tmp_path / "run", [*whole[:1], *whole[3:]], log_every=10)
     (note,) = read_run(folder).notes
-    assert "lacks what was logged at steps 20 to 30" in note
+    assert "has no rows for steps 20 to 30;" in note
     CheckpointFolder(folder / "checkpoints").save(75, {})
-    assert "steps 20 to 30 and 70;" in read_run(folder).notes[0]
+    assert "for steps 20 to 30 and step 70;" in read_run(folder).notes[0]

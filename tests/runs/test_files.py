@@ -93,7 +93,8 @@ def test_devices() -> None:
 
 WRITTEN = (
     *("config.json", "metrics.jsonl", "agent.npz", "env.npz", "rule.npz", "curve.png"),
-    *("checkpoints/checkpoint-120.dc", "snapshots/rule-30.npz"),
+    *("checkpoints/checkpoint-120.dc", "checkpoints/checkpoint-7-diverged.dc"),
+    "snapshots/rule-30.npz",
 )
 
 

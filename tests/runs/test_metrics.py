@@ -100,24 +100,18 @@ def test_a_gap_is_marked_for_ever_and_said_once(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_intervals_that_changed_are_no_gap(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.jsonl", 10, 20, 21, 22, 24)
-    assert rewind(path, 24, Due([1], since=20), last=30).new_gaps == [(23, 23)]
-
-
 def test_what_is_due_is_read_from_the_configuration() -> None:
     assert Due.of({"log_every": 3, "eval_every": 5}) == Due([3, 5])
-    assert Due.of({"log_every": 3, "rows_since": 7}) == Due([3], 7)
     assert Due.of({}) == Due([])
     for nonsense in (0, -1, "3", None, 1.5, True, [3]):
-        assert Due.of({"log_every": nonsense, "rows_since": nonsense}) == Due([])
+        assert Due.of({"log_every": nonsense}) == Due([])
 
 
 def test_gaps_in_words() -> None:
     gaps = [(1, 1), (3, 5), (7, 7), (9, 9), (11, 12)]
-    assert name_steps(gaps[:1]) == "1"
-    assert name_steps(gaps[:2]) == "1 and 3 to 5"
-    assert name_steps(gaps) == "1, 3 to 5, 7 and 2 more gaps"
+    assert name_steps(gaps[:1]) == "step 1"
+    assert name_steps(gaps[:2]) == "step 1 and steps 3 to 5"
+    assert name_steps(gaps) == "step 1, steps 3 to 5, step 7 and 2 more gaps"
 
 
 def test_a_line_of_any_length_is_not_read(tmp_path: Path) -> None:
