@@ -23,7 +23,7 @@ from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
 from discorl.rules.values import ValueHead
 from discorl.runs.checkpoint import CheckpointConfig
-from discorl.runs.metrics import log_names
+from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
 from discorl.training.config import NetConfig
 

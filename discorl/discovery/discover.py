@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from discorl.runs.config_file import from_json, read_settings
 from discorl.runs.curves import plot_discovery
 from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row
-from discorl.runs.program import Diverged
+from discorl.runs.program import Diverged, read_metrics
 from discorl.runs.run import run
 from discorl.types import Params
 
@@ -40,8 +40,12 @@ class DiscoverResult:
     folder: Path
     rule: DiscoRule
     params: Params
-    metrics: list[Row]
     interrupted: bool
+
+    @property
+    def metrics(self) -> list[Row]:
+        """The rows of metrics.jsonl, read from the folder each time you ask for them."""
+        return read_metrics(self.folder)
 
 
 def discover(config: DiscoverConfig, console: Console | None = None) -> DiscoverResult:
@@ -72,7 +76,7 @@ def _run(config: DiscoverConfig, console: Console | None, resume: bool) -> Disco
         program = Discovering(config, ranks)
         done = run(program, console, resume)
     params = program.state.discovery.rule_params
-    return DiscoverResult(done.folder, program.rule, params, done.metrics, done.interrupted)
+    return DiscoverResult(done.folder, program.rule, params, done.interrupted)
 
 
 class Discovering:
@@ -184,7 +188,7 @@ class Discovering:
         restore_state(self.state, content, self.owned, self.ranks.rank)
         return ""
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         """The rule and the curves."""
         path = folder / self.result
         self._save(path)

@@ -176,7 +176,7 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
             say(console, f"Resume with: {command}")
     else:
         say(console, f"Done. {where}")
-    return RunResult(folder, outputs.rows, interrupted)
+    return RunResult(folder, interrupted)
 
 
 def _threads(program: Program) -> ThreadTuner:

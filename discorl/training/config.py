@@ -19,7 +19,7 @@ from discorl.rules.disco import DiscoSettings
 from discorl.rules.policy_gradient import PolicyGradientSettings
 from discorl.rules.values import ReturnSettings
 from discorl.runs.checkpoint import CheckpointConfig
-from discorl.runs.metrics import log_names
+from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
 
 

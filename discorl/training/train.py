@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class Training:
             notes.append(f"These environments cannot be saved, so they start new episodes{rest}")
         return "\n".join(notes)
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         """The agent, what its environments have learnt about their observations, and the curve."""
         if self.ranks.is_first:
             save_params(folder / "agent.npz", self.state.agent.params)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Counter:
         self.state.seconds, self.state.since_row = content["seconds"], content["since_row"]
         return ""
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         (folder / self.result).write_text(str(self.state.step))
         return "Counted"
 
@@ -184,7 +184,7 @@ def test_rows_are_on_disk_before_the_state_that_follows_them(
 
         monkeypatch.setattr(cls, name, noted)
     count(CountConfig(tmp_path / "run", steps=4))
-    assert done == ["write", "sync", "save", "write"]
+    assert done == ["write", "sync", "save", "write", "sync"]
 
 
 # --- starts that fail ----------------------------------------------------------------------------
