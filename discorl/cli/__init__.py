@@ -15,6 +15,7 @@ from discorl.cli.rules import rules_command
 from discorl.cli.runs import compare_runs, evaluate_run
 from discorl.cli.train import train_command
 from discorl.errors import DiscorlError
+from discorl.runs.steady_output import steady_output
 
 _format_warning = warnings.formatwarning
 
@@ -51,7 +52,11 @@ FUNCTIONS = {"compare": compare_runs, "evaluate": evaluate_run, "envs": list_env
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
-    args = sys.argv[1:] if argv is None else argv
+    with steady_output(is_last=True):
+        return _main(sys.argv[1:] if argv is None else argv)
+
+
+def _main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if args else 2

@@ -42,7 +42,7 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
     ``resume`` continues from it. Started by torchrun, the processes share the environments and the
     batch.
     """
-    with distributed.joined(config.device) as ranks:
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
         return run(Training(config, ranks, env), console)
 
 
@@ -53,7 +53,7 @@ def resume(config: TrainConfig, console: Console | None = None, env: Any = None)
     ``progress`` if wanted. With environments on tensors the result is the same, bit for bit, as
     that of a run that was never interrupted. Others, such as Gymnasium's, start new episodes.
     """
-    with distributed.joined(config.device) as ranks:
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
         return run(Training(config, ranks, env), console, resume=True)
 
 
