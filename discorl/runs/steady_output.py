@@ -21,16 +21,19 @@ class SteadyStream:
         """Since when what is written has been lost, and why; None if nothing was."""
 
     def write(self, text: str) -> int:
+        """Write, or drop."""
         if self.loss is None:
             with self._noticing():
                 self._stream.write(text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
+        """Write several, or drop them."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
+        """Pass on what was written."""
         if self.loss is None:
             with self._noticing():
                 self._stream.flush()
