@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import random
 import shutil
 import signal
@@ -141,6 +142,25 @@ def test_a_signal_to_all_processes_of_an_async_run(name: str, tmp_path: Path) ->
         os.killpg(process.pid, signal.Signals[name])
         assert_saved(process, out, "Ctrl-C" if name == "SIGINT" else name)
         shutil.rmtree(out)
+
+
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    """SIGHUP comes to all processes, and there is nothing to print to any more."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "discorl", *ASYNC, "--out", str(out), "--progress", "bar"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, os.environ | {"OMP_NUM_THREADS": "1"})
+    shown = b""
+    while num_rows(out) < 3:
+        shown += os.read(terminal, 1024)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 130, shown
+    assert b"Training on" in shown
+    assert (out / "agent.npz").exists()
+    (step,) = CheckpointFolder(out / "checkpoints").steps()
+    assert step == read_rows(out / "metrics.jsonl")[-1]["step"]
 
 
 OWN_VECTOR = """

@@ -121,7 +121,7 @@ class _WatchedPipe:
             self._envs.processes[self._index].kill()  # a stopped one would keep us from ending
             raise EnvFailure(
                 f"environment {self._index} has not answered for {minutes:g} minutes: its process "
-                "hangs or was stopped; if it needs that long, raise --timeout-minutes"
+                "hangs or was stopped; if it needs that long, raise the run's --timeout-minutes"
             )
         return self._pipe.recv()
 
