@@ -10,15 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from discorl.errors import DiscorlError
 from discorl.runs.checkpoint import CheckpointFolder
 from discorl.training.config import CheckpointConfig, EnvConfig, NetConfig, TrainConfig
 from discorl.training.rule_choice import read_config
 from discorl.training.train import resume, train
 from tests.attacks import forked
 from tests.attacks.attack import Case
+from tests.attacks.commands import Said, as_command
 from tests.attacks.faults import FAULTS, Fault, make
-from tests.attacks.fuzz import complaint
 
 STEPS = 5
 SILENCE_MINUTES = 0.03
@@ -55,30 +54,30 @@ class BadEnvironments:
 
     def _case(self, fault: Fault, folder: Path) -> str | None:
         """What went wrong with what should go wrong, if anything."""
-        answer = folder.with_suffix(".json")
-        answer.unlink(missing_ok=True)
         spoken = folder.with_suffix(".said")
-        ended = forked.run(partial(_train, self.workers, fault, folder, answer), spoken, TIMEOUT)
-        if ended.code != 0 or not answer.exists():
-            return f"it ended badly: {ended.last_words}"
-        message = json.loads(answer.read_text())
-        if message is None and not fault.is_tolerable:
+        action = partial(as_command, partial(_train, self.workers, fault, folder))
+        ended = forked.run(action, spoken, TIMEOUT)
+        if ended.timed_out:
+            return f"it hung: {ended.last_words}"
+        said = Said(ended.code, ended.out, ended.err)
+        if wrong := said.complaint():
+            return wrong
+        message = said.error
+        if not message and not fault.is_tolerable:
             return "nobody noticed"
-        if message and (said := complaint(message, ended.out + ended.err, folder / "canary")):
-            return said
         if message and "environment" not in message and "'walk'" not in message:
             return f"the message names no environment: {message}"
         if not (folder / "config.json").exists():
             return None if message else "there is no run"
-        if said := _unsaved(folder):
-            return f"{said} ({message})"
+        if lost := _unsaved(folder):
+            return f"{lost} ({message})"
         if fault.name in ("reward-far", "observation-far", "reset-observation-far"):
             return None  # poison, which has tests of its own
         ended = forked.run(partial(_resume, folder), spoken, TIMEOUT)
         return f"it did not resume: {ended.last_words}" if ended.code else None
 
 
-def _train(workers: Any, fault: Fault, folder: Path, answer: Path) -> None:
+def _train(workers: Any, fault: Fault, folder: Path) -> None:
     config = TrainConfig(
         task="walk",
         rule="actor-critic",
@@ -98,12 +97,7 @@ def _train(workers: Any, fault: Fault, folder: Path, answer: Path) -> None:
     )
     if "timeout_minutes" in {f.name for f in fields(TrainConfig)}:
         config = replace(config, **{"timeout_minutes": SILENCE_MINUTES})
-    message = None
-    try:
-        train(config, env=partial(make, fault))
-    except DiscorlError as e:
-        message = str(e)
-    answer.write_text(json.dumps(message))
+    train(config, env=partial(make, fault))
 
 
 def _resume(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import resource
@@ -12,25 +11,22 @@ import shutil
 import signal
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from discorl.errors import DiscorlError
 from tests.attacks import bombs, forked
-from tests.attacks.attack import Case, Verdict, dice
+from tests.attacks.attack import Case, dice
+from tests.attacks.commands import listen, tells
 from tests.attacks.targets import Target, make_cheap, make_original
 
 MAX_SECONDS = 30
 MAX_GROWTH = 2**30
-MAX_MESSAGE = 20_000
 HARD_LIMIT = 3 * 2**30
 """Address space beyond what a worker has at its start; a guard for the machine, not a verdict."""
 BATCH = 200
-ALLOWED_CONTROLS = "\n\t"
 
 
 class TooLong(BaseException):
@@ -153,7 +149,6 @@ def _work(
     writer: int,
 ) -> None:
     make_cheap()
-    warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, _alarm)
     _limit_memory()
     canary = room / "canary"
@@ -180,15 +175,9 @@ def original_copy(original: Path, to: Path) -> Path:
 def _judged(number: int, what: str, read: Callable[[], object], canary: Path) -> Case:
     """Read a file and say how that went."""
     before, start = _peak_memory(reset=True), time.monotonic()
-    out = io.StringIO()
-    verdict: Verdict = "accepted"
-    said = ""
     signal.alarm(MAX_SECONDS)
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            read()
-    except DiscorlError as e:
-        verdict, said = "refused", str(e)
+        said = listen(read)
     except TooLong:
         return Case(number, "failed", f"{what}: more than {MAX_SECONDS} s")
     except (Exception, KeyboardInterrupt, SystemExit) as e:
@@ -197,35 +186,15 @@ def _judged(number: int, what: str, read: Callable[[], object], canary: Path) ->
         return Case(number, "failed", f"{what}: {type(e).__name__} at {place}: {e!s:.300}")
     finally:
         signal.alarm(0)
-    wrong = complaint(said, out.getvalue(), canary)
-    growth = _peak_memory() - before
+    wrong = tells(canary) or said.complaint()
+    growth, seconds = _peak_memory() - before, time.monotonic() - start
     if growth > MAX_GROWTH:
-        wrong = f"took {growth / 2**30:.1f} GB ({said:.100})"
-    if (seconds := time.monotonic() - start) > MAX_SECONDS:
+        wrong = f"took {growth / 2**30:.1f} GB ({said.error:.100})"
+    if seconds > MAX_SECONDS:
         wrong = f"took {seconds:.0f} s"
     if wrong:
         return Case(number, "failed", f"{what}: {wrong}")
-    return Case(number, verdict, f"{what}: {said:.200}")
-
-
-def complaint(said: str, out: str, canary: Path) -> str | None:
-    """What is wrong with how a file was read, if anything."""
-    if canary.exists():
-        canary.rmdir()
-        return "it ran code"
-    if "\n" in said or len(said) > MAX_MESSAGE:
-        return f"the message is not one line: {said!r:.300}"
-    for text in (said, out):
-        if odd := [c for c in text if _is_control(c)]:
-            return f"control characters {odd[:3]!r} in {text!r:.300}"
-    return None
-
-
-def _is_control(c: str) -> bool:
-    """Characters that a terminal obeys, and halves of characters that cannot be printed."""
-    if c in ALLOWED_CONTROLS:
-        return False
-    return ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000
+    return Case(number, "refused" if said.code else "accepted", f"{what}: {said.error:.200}")
 
 
 def _alarm(number: int, frame: FrameType | None) -> None:
