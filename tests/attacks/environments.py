@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -43,8 +44,10 @@ class BadEnvironments:
         return len(self._faults)
 
     def cases(self, seed: int, first: int, count: int, room: Path) -> Iterator[Case]:
-        for number in range(first, min(first + count, len(self._faults))):
-            fault, folder = self._faults[number], room / "attacked"
+        faults = self._faults
+        random.Random(f"{self.name} {seed}").shuffle(faults)
+        for number in range(first, min(first + count, len(faults))):
+            fault, folder = faults[number], room / "attacked"
             shutil.rmtree(folder, ignore_errors=True)
             said = self._case(fault, folder)
             what = f"{self.name}: {fault.name}"
