@@ -55,14 +55,15 @@ def main(argv: list[str] | None = None) -> int:
     """Attack in turn until the time is up or there is nothing left; 1 if anything failed."""
     args = _arguments(argv)
     known = all_attacks()
-    chosen = [a for a in known if not args.only or _is_meant(a.name, args.only)]
+    counts = {a.name: _count(a.name, args) for a in known}
+    chosen = [a for a in known if counts[a.name] != 0]
     if not chosen:
         print(f"no such attack; there are {', '.join(a.name for a in known)}", file=sys.stderr)
         return 2
     forked.import_everything()
     tallies = {a.name: Tally(a.name, args.seed) for a in chosen}
     with tempfile.TemporaryDirectory(prefix="discorl-attacks-") as room:
-        _attack(chosen, tallies, args, Path(room))
+        _attack(chosen, tallies, counts, args, Path(room))
     print(table(list(tallies.values())))
     if args.out:
         summary = {"seed": args.seed, "attacks": [t.as_dict() for t in tallies.values()]}
@@ -71,7 +72,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _attack(
-    chosen: list[Attack], tallies: dict[str, Tally], args: argparse.Namespace, room: Path
+    chosen: list[Attack],
+    tallies: dict[str, Tally],
+    counts: dict[str, int | None],
+    args: argparse.Namespace,
+    room: Path,
 ) -> None:
     """Whoever has had the least of its share of the time is next."""
     start = said = time.monotonic()
@@ -81,15 +86,18 @@ def _attack(
         if not waiting:
             break
         attack = min(waiting, key=lambda a: tallies[a.name].seconds / _weight(a.name))
-        _turn(attack, tallies[attack.name], args, room / attack.name)
+        _turn(attack, tallies[attack.name], counts[attack.name], args, room / attack.name)
         if time.monotonic() - said > SAY_EVERY:
             said = time.monotonic()
             print(line(list(tallies.values()), start), flush=True)
 
 
-def _turn(attack: Attack, tally: Tally, args: argparse.Namespace, room: Path) -> None:
+def _turn(
+    attack: Attack, tally: Tally, wanted: int | None, args: argparse.Namespace, room: Path
+) -> None:
     room.mkdir(exist_ok=True)
-    ends = [n for n in (attack.num_cases, args.count and args.first + args.count) if n is not None]
+    last = None if wanted is None else args.first + wanted
+    ends = [n for n in (attack.num_cases, last) if n is not None]
     first = args.first + tally.tried
     count = min([TURN.get(attack.name.split("-")[0], 1), *(end - first for end in ends)])
     start = time.monotonic()
@@ -106,22 +114,29 @@ def _weight(name: str) -> int:
     return WEIGHTS.get(name, WEIGHTS.get(name.split("-")[0], 1))
 
 
-def _is_meant(name: str, only: list[str]) -> bool:
-    """By its name, or by the beginning of it."""
-    return any(name == word or name.startswith(f"{word}-") for word in only)
+def _count(name: str, args: argparse.Namespace) -> int | None:
+    """How many cases of an attack are wanted: 0 if it was not chosen, None if there is no limit."""
+    if not args.only:
+        return args.count
+    for word in args.only:
+        kind, _, count = word.partition("=")
+        if name == kind or name.startswith(f"{kind}-"):
+            return int(count) if count else args.count
+    return 0
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.attacks", description=__doc__)
     parser.add_argument("--minutes", type=float, help="stop after so many minutes")
     parser.add_argument("--count", type=int, help="stop each attack after so many cases")
-    parser.add_argument("--only", nargs="+", metavar="ATTACK", help="names, or their beginnings")
+    names = "names or their beginnings, with a count of their own if wanted"
+    parser.add_argument("--only", nargs="+", metavar="ATTACK[=COUNT]", help=names)
     parser.add_argument("--seed", type=int, default=0, help="another seed, other cases")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--out", type=Path, help="write a summary to this JSON file")
     parser.add_argument("--keep", action="store_true", help="keep files that fail in the corpus")
     args = parser.parse_args(argv)
-    if args.minutes is None and args.count is None:
+    if args.minutes is None and args.count is None and "=" not in " ".join(args.only or []):
         args.minutes = 10.0
     return args
 

@@ -59,9 +59,10 @@ class Injector:
         number = len(self.calls)
         self.calls.append((name, os.path.relpath(path, self._folder)))
         self._die_at(number, "before")
-        result = act()
-        self._die_at(number, "after")
-        return result
+        try:
+            return act()
+        finally:  # also where the call failed, as mkdir does if the folder is there
+            self._die_at(number, "after")
 
     def write(self, path: str, data: Any, act: Callable[[Any], int]) -> int:
         """Write, perhaps only half of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from discorl.cli import main
 from discorl.discovery.discover import discover
 from discorl.own_agent import DiscoTrainer, collect_rollout
 from discorl.runs.checkpoint import CheckpointFolder
+from tests.attacks.whole import digest
 from tests.builders import random_rule_params
 from tests.meta.population import tiny_config
 from tests.own_agent.own_agents import Corridor, PlainAgent, small_rule
@@ -127,7 +127,7 @@ class OwnScript:
             if len(logs) % 2 == 0:
                 content = {"trainer": trainer.state_dict(), "place": env.place.tolist()}
                 _save_state(folder / "state.pt", content | {"logs": logs})
-        result = {"state": _digest(trainer.state_dict()), "logs": logs}
+        result = {"state": digest(trainer.state_dict()), "logs": logs}
         _replace(folder / "result.json", json.dumps(result).encode())
         return 0
 
@@ -171,14 +171,3 @@ def _replace(path: Path, data: bytes) -> None:
     beside = path.with_suffix(".new")
     beside.write_bytes(data)
     os.replace(beside, path)
-
-
-def _digest(x: Any) -> Any:
-    """A tree with a checksum in place of each tensor."""
-    if isinstance(x, dict):
-        return {k: _digest(v) for k, v in x.items()}
-    if isinstance(x, list | tuple):
-        return [_digest(v) for v in x]
-    if isinstance(x, torch.Tensor):
-        return hashlib.sha256(x.detach().contiguous().numpy().tobytes()).hexdigest()
-    return repr(x)
