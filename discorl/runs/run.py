@@ -11,9 +11,10 @@ import torch
 from rich.console import Console
 
 from discorl import __version__
-from discorl.errors import DiscorlError, EnvFailure
+from discorl.bounds import MAX_COUNT, shown
+from discorl.errors import DiscorlError, EnvFailure, is_out_of_memory
 from discorl.runs import distributed
-from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
+from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder, Loaded
 from discorl.runs.config_file import VERSION, check_kind, from_json, read_config_file
 from discorl.runs.curves import text_curve
 from discorl.runs.files import held, started_folder
@@ -21,11 +22,20 @@ from discorl.runs.interrupt import StopRequest
 from discorl.runs.malloc import keep_freed_memory
 from discorl.runs.outputs import Outputs
 from discorl.runs.program import Diverged, Program, RunResult
+from discorl.runs.terminal import say
 from discorl.runs.threads import ThreadTuner
 
 
-def run(program: Program, console: Console | None = None, resume: bool = False) -> RunResult:
+def run(
+    program: Program,
+    console: Console | None = None,
+    resume: bool = False,
+    even_diverged: bool = False,
+) -> RunResult:
     """Run a program to its last step, in a new folder or, to resume a run, in ``config.out``.
+
+    A run that diverged resumes from its last good checkpoint, or with ``even_diverged`` from the
+    newest.
 
     Ctrl-C ends it early, and so does an environment that fails; the results so far are kept.
     Processes that torchrun has restarted resume the run that they had begun.
@@ -38,7 +48,7 @@ def run(program: Program, console: Console | None = None, resume: bool = False) 
     with ExitStack() as stack:
         if resume or (ranks.restarts and distributed.was_begun(out, ranks)):
             assert out is not None
-            outputs = _resume(program, out, console, stack)
+            outputs = _resume(program, out, console, stack, even_diverged)
         else:
             outputs = _begin(program, out, console, stack)
         return _run(program, outputs, console)
@@ -51,31 +61,62 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
     with started_folder(out, program.name, stack) if is_first else nullcontext() as made:
         folder = Path(distributed.broadcast(str(made)))
         outputs = Outputs(program, folder, _settings(program, folder, {}), console)
-    console.print(f"{headline}, into {folder}", highlight=False)
+    say(console, *f"{headline}, into {folder}".splitlines())
     return outputs
 
 
-def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) -> Outputs:
+def _resume(
+    program: Program, folder: Path, console: Console, stack: ExitStack, even_diverged: bool
+) -> Outputs:
     """Resume the run in ``folder``, locked by ``stack``, from its last checkpoint if any."""
     config, is_first = program.config, program.ranks.is_first
     stack.enter_context(held(folder) if is_first else nullcontext())
     before = distributed.broadcast(_read_before(program, folder) if is_first else None)
     program.begin(before)
     checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
-    found = checkpoints.latest() if is_first else None
+    found = checkpoints.latest(even_diverged) if is_first else None
     step = distributed.broadcast(found.step if found else None)
     if step is not None:
         program.state.step = step
-        if note := program.restore(found.content if found else None):
-            console.print(note, highlight=False)
+        if found and (note := _past_divergence(checkpoints, found, program.unit)):
+            say(console, note)
+        if note := _restored(program, found):
+            say(console, note)
         if step > config.steps:
             raise DiscorlError(
                 f"{folder} is already at {program.unit} {step}: set --steps to at least that"
             )
     outputs = Outputs(program, folder, _settings(program, folder, before), console)
     done = f"{program.unit} {program.state.step}"
-    console.print(f"Resuming {folder} after {done}", highlight=False)
+    say(console, f"Resuming {folder} after {done}")
     return outputs
+
+
+def _restored(program: Program, found: Loaded | None) -> str:
+    """Restore the state; the first process has the checkpoint, and says so if it makes no sense."""
+    try:
+        note = program.restore(found.content if found else None)
+        state = program.state
+        if found and (state.step != found.step or not 0 <= state.seconds <= MAX_COUNT):
+            raise ValueError(f"step {shown(state.step)} after {shown(state.seconds)} seconds")
+        return note
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as e:
+        if found is None or isinstance(e, DiscorlError) or is_out_of_memory(e):
+            raise
+        raise DiscorlError(
+            f"{found.path} is not a checkpoint of this run ({e!r:.80}): remove it to use the one "
+            "before it, or start the run over"
+        ) from None
+
+
+def _past_divergence(checkpoints: CheckpointFolder, found: Loaded, unit: str) -> str:
+    """What to say if the run has diverged, or nothing."""
+    if not (diverged := checkpoints.steps(is_diverged=True)):
+        return ""
+    said = f"The checkpoint of {unit} {diverged[-1]} was saved because learning had diverged"
+    if found.is_diverged:
+        return f"{said}; this run goes on from it"
+    return f"{said}; going back to the last good one, of {unit} {found.step}"
 
 
 def _read_before(program: Program, folder: Path) -> dict[str, Any]:
@@ -114,24 +155,28 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
         except (Diverged, EnvFailure) as e:
             failure = e
             # All processes see the same losses, but each has environments of its own.
-            if isinstance(e, Diverged) or program.ranks.size == 1:
-                kept = [*filter(None, [outputs.save_checkpoint()]), *kept]
+            is_diverged = isinstance(e, Diverged)
+            if is_diverged or program.ranks.size == 1:
+                kept = [*filter(None, [outputs.save_checkpoint(is_diverged)]), *kept]
     where = program.finish(folder, outputs.rows)
     if curve := text_curve(outputs.rows):
-        console.print(curve, highlight=False)
+        say(console, *curve.splitlines())
     if failure:
         there = " and ".join(map(str, kept))
-        raise type(failure)(f"{failure} (what was learnt before that is in {there})") from failure
+        said = f"{failure} (what was learnt before that is in {there})"
+        if isinstance(failure, Diverged) and len(kept) > 1:
+            said += f". To go on: discorl {program.kind} --resume {folder}"
+        raise type(failure)(said) from failure
     interrupted = program.state.step < program.config.steps
     if interrupted:
         reason = stop.reason or "another process"
-        console.print(f"Stopped by {reason}; the results so far are in {folder}", highlight=False)
+        say(console, f"Stopped by {reason}; the results so far are in {folder}")
         if (folder / "checkpoints").exists():
             command = f"discorl {program.kind} --resume {folder}"
-            console.print(f"Resume with: {command}", highlight=False)
+            say(console, f"Resume with: {command}")
     else:
-        console.print(f"Done. {where}", highlight=False)
-    return RunResult(folder, outputs.rows, interrupted)
+        say(console, f"Done. {where}")
+    return RunResult(folder, interrupted)
 
 
 def _threads(program: Program) -> ThreadTuner:

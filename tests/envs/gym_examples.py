@@ -104,3 +104,26 @@ class Faulty(Corridor):
             if self._fault == "nan":
                 reward = float("nan")
         return observation, reward, *rest
+
+
+class Spiky(Corridor):
+    """A corridor that says something extreme when the number of its steps is in ``spikes``.
+
+    Environments that share ``spikes`` also share the count, and say it once.
+    """
+
+    def __init__(self, spikes: dict[int, float], what: str = "reward", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._spikes, self._what = spikes, what
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        later = {n - 1: x for n, x in self._spikes.items()}
+        extreme = later.pop(0, None)
+        self._spikes.clear()
+        self._spikes.update(later)
+        if extreme is not None and self._what == "reward":
+            reward = extreme
+        elif extreme is not None:
+            observation[1] = extreme
+        return observation, reward, *rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Counter:
         self.state.seconds, self.state.since_row = content["seconds"], content["since_row"]
         return ""
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         (folder / self.result).write_text(str(self.state.step))
         return "Counted"
 
@@ -184,7 +184,7 @@ def test_rows_are_on_disk_before_the_state_that_follows_them(
 
         monkeypatch.setattr(cls, name, noted)
     count(CountConfig(tmp_path / "run", steps=4))
-    assert done == ["write", "sync", "save", "write"]
+    assert done == ["write", "sync", "save", "write", "sync"]
 
 
 # --- starts that fail ----------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_ctrl_c_in_the_middle_of_a_step(tmp_path: Path) -> None:
 
 
 def test_what_diverged_is_saved_as_it_was_before(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "checkpoints" / "checkpoint-6.dc"
+    path = tmp_path / "run" / "checkpoints" / "checkpoint-6-diverged.dc"
     with pytest.raises(Diverged, match=f"too much .*what was learnt before that is in {path} and"):
         count(CountConfig(tmp_path / "run"), fails={7: Diverged("too much")})
     assert path.exists()

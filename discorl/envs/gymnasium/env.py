@@ -143,11 +143,18 @@ class GymnasiumEnv:
                 raise EnvFailure(f"{died} while {self._name} was in {method}") from None
             raise EnvFailure(f"{self._name} failed to {method}: {one_line(e)}") from e
 
-    def _observe(self, shown: Any, *, count: bool = True) -> Observation:
-        """The tensors of a batch of observations; the normaliser may count them."""
-        return self._tensors([leaf.find(shown) for leaf in self._leaves], count)
+    def _observe(
+        self, shown: Any, *, count: bool = True, rows: np.ndarray | None = None
+    ) -> Observation:
+        """The tensors of a batch of observations; the normaliser may count them.
 
-    def _tensors(self, arrays: list[np.ndarray], count: bool) -> Observation:
+        ``rows`` says which of the batch matter; by default all do.
+        """
+        return self._tensors([leaf.find(shown) for leaf in self._leaves], count, rows)
+
+    def _tensors(
+        self, arrays: list[np.ndarray], count: bool, rows: np.ndarray | None = None
+    ) -> Observation:
         tensors = {}
         for leaf, array in zip(self._leaves, arrays, strict=True):
             if array.shape != (self.num_envs, *leaf.shape):
@@ -156,6 +163,7 @@ class GymnasiumEnv:
                     f"{self._name} returned {len(array)} observations, not {self.num_envs}"
                 )
             array = leaf.convert(array)
+            self.normaliser.check(leaf.name, array, rows)
             if count:
                 self.normaliser.observe(leaf.name, array)
             tensors[leaf.name] = self._tensor(self.normaliser(leaf.name, array))
@@ -178,7 +186,7 @@ class GymnasiumEnv:
             self._warned = True
             return None
         if not (isinstance(final, np.ndarray) and final.dtype == object):
-            return self._observe(final, count=False)
+            return self._observe(final, count=False, rows=truncated)
         first = final[int(truncated.argmax())]
         rows = [row if cut else first for row, cut in zip(final, truncated, strict=True)]
         return self._tensors([leaf.stack(rows, self._name) for leaf in self._leaves], count=False)

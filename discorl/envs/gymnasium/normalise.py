@@ -7,7 +7,7 @@ import torch
 from gymnasium.wrappers.utils import RunningMeanStd
 from torch import Tensor
 
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, EnvFailure
 
 EPS = 1e-8
 MAX_ABS = 10.0
@@ -22,9 +22,23 @@ class ObservationNormaliser:
         self.frozen = False
         """Whether what is seen no longer changes the moments, as in evaluation."""
 
+    def check(self, name: str, x: np.ndarray, rows: np.ndarray | None = None) -> None:
+        """Raise if a vector has infinities, which the clip would hide, or NaN.
+
+        ``rows`` says which of the batch matter; by default all do.
+        """
+        if name not in self._moments or np.isfinite(x).all():
+            return
+        bad = ~np.isfinite(x).all(1) & (True if rows is None else rows)
+        if bad.any():
+            raise EnvFailure(
+                f"environment {int(bad.argmax())} sent observations that are NaN or infinite: "
+                "fix the environment, or wrap it to clip or replace them"
+            )
+
     def observe(self, name: str, x: np.ndarray) -> None:
-        """Count a batch, if it is a vector and the moments are not frozen."""
-        if name in self._moments and not self.frozen and np.isfinite(x).all():
+        """Count a batch that passed the check, if it is a vector and the moments are not frozen."""
+        if name in self._moments and not self.frozen:
             self._moments[name].update(x.astype(np.float64))
 
     def __call__(self, name: str, x: np.ndarray) -> np.ndarray:
