@@ -10,6 +10,7 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.agents.frames import restack_observations, unstack_observations
+from discorl.bounds import check_between
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
 
@@ -100,6 +101,9 @@ class Replay:
                 f"the saved replay holds {storage.actions.shape[1]} trajectories, but this one "
                 f"holds {self.capacity}: keep replay_capacity as it was"
             )
+        for name, most in (("next", self.capacity - 1), ("size", self.capacity)):
+            check_between(0, most, f"replay.{name} in the checkpoint", state[name])
+        check_between(0, state["size"], "replay.num_newest in the checkpoint", state["num_newest"])
         self._storage, self._next, self._size = storage, state["next"], state["size"]
         self._num_newest = state["num_newest"]
 

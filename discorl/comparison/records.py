@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discorl.bounds import shown
 from discorl.errors import DiscorlError
 from discorl.runs.config_file import NoRun, kind_of, read_config_file
 from discorl.runs.metrics import Row, read_rows
+
+MAX_NUMBER = 1e200
+"""Of what is compared: sums and areas of larger numbers would be infinite."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,6 @@ def _oddity(row: Row) -> str:
         value = row.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"its {name} is not a number"
-        if not math.isfinite(value):
-            return f"its {name} is {value}"
+        if not abs(value) <= MAX_NUMBER:
+            return f"its {name} is {shown(value)}"
     return ""

@@ -7,12 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from discorl.bounds import check_above_0, check_at_least, check_shares
+from discorl.bounds import (
+    MAX_AT_ONCE,
+    MAX_WIDTH,
+    check_above_0,
+    check_at_least,
+    check_between,
+    check_shares,
+    shown,
+)
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import MetaOptimiser
 from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
+from discorl.rules.values import ValueHead
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.distributed import check_timeout
 from discorl.runs.metrics import log_names
@@ -34,7 +43,7 @@ class GroupConfig:
     @classmethod
     def parse(cls, text: str, net: NetConfig) -> GroupConfig:
         """From ``TASK``, ``TASK*AGENTS`` or ``TASK*AGENTS/WIDTHxWIDTH``, the agent's torso."""
-        match = re.fullmatch(r"([^*/]+)(?:\*(\d+))?(?:/(\d+(?:x\d+)*))?", text)
+        match = re.fullmatch(r"([^*/]+)(?:\*(\d{1,9}))?(?:/(\d{1,9}(?:x\d{1,9})*))?", text)
         if match is None or match[2] == "0":
             raise DiscorlError(
                 f"'{text}' is not a group of agents: write TASK, TASK*AGENTS or "
@@ -43,7 +52,9 @@ class GroupConfig:
         if match[3]:
             widths = tuple(int(n) for n in match[3].split("x"))
             net = replace(net, torso=widths)
-        return cls(match[1], int(match[2] or 1), net)
+        num_agents = int(match[2] or 1)
+        check_between(1, MAX_AT_ONCE, f"{match[1]}: the number of agents", num_agents)
+        return cls(match[1], num_agents, net)
 
 
 @dataclass(frozen=True)
@@ -75,9 +86,8 @@ class RuleConfig:
 
     def __post_init__(self) -> None:
         sizes = ("prediction_size", "hidden", "lifetime_hidden", "embedding_width")
-        check_at_least(1, "rule: ", self, *sizes)
-        check_at_least(2, "rule: ", self, "num_bins")
-        check_above_0("rule: ", self, "max_abs_value")
+        check_at_least(1, "rule: ", self, *sizes, most=MAX_WIDTH)
+        ValueHead(self.num_bins, self.max_abs_value)
         check_shares("rule: ", self, "discount", "lambda_")
 
 
@@ -170,7 +180,8 @@ class DiscoverConfig:
             GroupConfig.parse(text, self.net)
         if any(n < self.window.num_updates for n in self.lifetimes):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
-        positive = ("steps", "eval_every", "eval_updates", "eval_agents", "snapshot_every")
+        check_at_least(1, "", self, "eval_agents", most=MAX_AT_ONCE)
+        positive = ("steps", "eval_every", "eval_updates", "snapshot_every")
         check_at_least(1, "", self, *positive, "checkpoint_every", "keep_checkpoints", "log_every")
         check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         log_names(self.log)
@@ -181,7 +192,7 @@ class DiscoverConfig:
         if self.num_imitations < 0:
             raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
         if abs(self.seed) >= 2**43:  # each group gets its own stream from it, see Discovering
-            raise DiscorlError(f"seed must be below 2^43, not {self.seed}")
+            raise DiscorlError(f"seed must be below 2^43, not {shown(self.seed)}")
 
     @property
     def checkpoint(self) -> CheckpointConfig:

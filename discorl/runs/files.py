@@ -17,12 +17,17 @@ import torch
 
 from discorl.atomic import write_atomically
 from discorl.errors import DiscorlError
+from discorl.npz import read_npz
 from discorl.types import Params
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+MAX_PARAMS_BYTES, MAX_PARAMS = 4 * 2**30, 10_000
+"""Of an agent: a thousand million parameters; the paper's largest have a few per cent of that."""
+PARAMS_DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
 
 
 def new_run_folder(out: Path | None, default_name: str) -> Path:
@@ -126,12 +131,17 @@ def save_params(path: Path, params: Params) -> None:
 def load_params(path: Path) -> Params:
     """Parameters that ``save_params`` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: torch.from_numpy(archive[name]) for name in archive.files}
+        arrays, _ = read_npz(
+            path, "an agent file", MAX_PARAMS_BYTES, MAX_PARAMS, _check_params_array
+        )
     except FileNotFoundError:
         raise DiscorlError(f"no agent at {path}: is this the folder of a finished run?") from None
-    except Exception:  # NumPy's own message suggests unpickling it
-        raise DiscorlError(
-            f"{path} is not an agent file, or is damaged: resume the run that wrote it, or restore "
-            "a copy"
-        ) from None
+    except (OSError, DiscorlError) as e:
+        reason = e if isinstance(e, DiscorlError) else f"cannot read {path}: {e.strerror or e}"
+        raise DiscorlError(f"{reason}. Resume the run that wrote it, or restore a copy") from None
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _check_params_array(dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    if dtype.name not in PARAMS_DTYPES or not dtype.isnative or len(shape) > 8:
+        raise ValueError(f"no agent has an array {dtype} {list(shape)!s:.60}")

@@ -76,6 +76,10 @@ def _parse(line: bytes, damaged: str) -> Row:
         raise DiscorlError(f"{damaged}: it is not an object")
     if type(row.get("step")) is not int:
         raise DiscorlError(f"{damaged}: it has no step")
+    for name, value in row.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or (isinstance(value, int) and abs(value) >= 2**63):
+            raise DiscorlError(f"{damaged}: its {name:.40} is not a number")
     return row
 
 

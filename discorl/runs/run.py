@@ -11,9 +11,10 @@ import torch
 from rich.console import Console
 
 from discorl import __version__
-from discorl.errors import DiscorlError, EnvFailure
+from discorl.bounds import MAX_COUNT, shown
+from discorl.errors import DiscorlError, EnvFailure, is_out_of_memory
 from discorl.runs import distributed
-from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
+from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder, Loaded
 from discorl.runs.config_file import VERSION, check_kind, from_json, read_config_file
 from discorl.runs.curves import text_curve
 from discorl.runs.distributed import LostContact
@@ -23,6 +24,7 @@ from discorl.runs.malloc import keep_freed_memory
 from discorl.runs.outputs import Outputs
 from discorl.runs.program import Diverged, Program, RunResult
 from discorl.runs.steady_output import steady_output
+from discorl.runs.terminal import say
 from discorl.runs.threads import ThreadTuner
 
 USES = {
@@ -65,7 +67,7 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
             if program.config.checkpoint.are_wanted:
                 _checkpoints(program, folder).folder.mkdir(exist_ok=True)
         outputs = Outputs(program, folder, _settings(program, folder, {}), console)
-    console.print(f"{headline}, into {folder}", highlight=False)
+    say(console, *f"{headline}, into {folder}".splitlines())
     return outputs
 
 
@@ -83,8 +85,8 @@ def _resume(
     step = distributed.broadcast(found.step if found else None)
     if step is not None:
         program.state.step = step
-        if note := program.restore(found.content if found else None):
-            console.print(note, highlight=False)
+        if note := _restored(program, found):
+            say(console, note)
         if step > config.steps:
             raise DiscorlError(
                 f"{folder} is already at {program.unit} {step}: set --steps to at least that"
@@ -92,8 +94,25 @@ def _resume(
     outputs = Outputs(program, folder, _settings(program, folder, before), console)
     done = f"Resuming {folder} after {program.unit} {step}"
     fresh = f"{folder} has no checkpoint yet, so the run starts over"
-    console.print(fresh if step is None else done, highlight=False)
+    say(console, fresh if step is None else done)
     return outputs
+
+
+def _restored(program: Program, found: Loaded | None) -> str:
+    """Restore the state; the first process has the checkpoint, and says so if it makes no sense."""
+    try:
+        note = program.restore(found.content if found else None)
+        state = program.state
+        if found and (state.step != found.step or not 0 <= state.seconds <= MAX_COUNT):
+            raise ValueError(f"step {shown(state.step)} after {shown(state.seconds)} seconds")
+        return note
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as e:
+        if found is None or isinstance(e, DiscorlError) or is_out_of_memory(e):
+            raise
+        raise DiscorlError(
+            f"{found.path} is not a checkpoint of this run ({e!r:.80}): remove it to use the one "
+            "before it, or start the run over"
+        ) from None
 
 
 def _read_before(program: Program, folder: Path) -> dict[str, Any]:
@@ -163,7 +182,7 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
                     kept = [*filter(None, [outputs.save_checkpoint()]), *kept]
         where = program.finish(folder, outputs.rows)
     if curve := text_curve(outputs.rows):
-        console.print(curve, highlight=False)
+        say(console, *curve.splitlines())
     if failure:
         there = " and ".join(map(str, kept))
         raise type(failure)(f"{failure} (what was learnt before that is in {there})") from failure
@@ -171,12 +190,12 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
     interrupted = program.state.step < program.config.steps
     if interrupted:
         reason = stop.reason or "another process"
-        console.print(f"Stopped by {reason}; the results so far are in {folder}", highlight=False)
+        say(console, f"Stopped by {reason}; the results so far are in {folder}")
         if _checkpoints(program, folder).steps():
             command = f"discorl {program.kind} --resume {folder}"
-            console.print(f"Resume with: {command}", highlight=False)
+            say(console, f"Resume with: {command}")
     else:
-        console.print(f"Done. {where}", highlight=False)
+        say(console, f"Done. {where}")
     return RunResult(folder, outputs.rows, interrupted)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from discorl.agents.replay import num_trajectories
-from discorl.bounds import check_above_0, check_at_least, check_shares
+from discorl.bounds import MAX_AT_ONCE, check_above_0, check_at_least, check_shares, shown
 from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
@@ -118,8 +118,10 @@ class TrainConfig:
     policy_gradient: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
 
     def __post_init__(self) -> None:
-        counts = ("steps", "num_envs", "batch_size", "replay_capacity", "frame_stack")
-        check_at_least(1, "", self, *counts, "updates_per_step", "log_every")
+        check_at_least(1, "", self, "steps", "replay_capacity", "log_every")
+        at_once = ("num_envs", "batch_size", "updates_per_step", "frame_stack")
+        check_at_least(1, "", self, *at_once, most=MAX_AT_ONCE)
+        check_at_least(2, "", self, "rollout_length", most=MAX_AT_ONCE)
         check_at_least(0, "", self, "replay_transitions")
         check_shares("", self, "replay_share")
         log_names(self.log)
@@ -128,11 +130,7 @@ class TrainConfig:
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
-            raise DiscorlError(f"seed must be below 2^60, not {self.seed}")
-        if self.rollout_length < 2:
-            raise DiscorlError(
-                f"rollout_length must be at least 2 (a transition), not {self.rollout_length}"
-            )
+            raise DiscorlError(f"seed must be below 2^60, not {shown(self.seed)}")
         self._check_replay()
         if not 0 <= self.burn_in <= self.rollout_length - 2:
             raise DiscorlError(

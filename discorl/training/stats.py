@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from discorl.agents.episodes import RunningEpisodes
+from discorl.bounds import MAX_COUNT, check_between
 from discorl.ops.moments import MeanFn, alone
 from discorl.runs.checkpoint import restore
 from discorl.types import EnvSpec, Rollout, UpdateInfo
@@ -61,6 +62,7 @@ class EpisodeStats:
         fixed = {k: v for k, v in state.items() if k != "recent"}
         template = {k: v for k, v in self.state_dict().items() if k != "recent"}
         fixed = restore(template, fixed, "episodes")
+        check_between(0, MAX_COUNT, "num_episodes in the checkpoint", fixed["num_episodes"])
         self._running.returns, self._running.lengths = fixed["returns"], fixed["lengths"]
         self.num_episodes = fixed["num_episodes"]
         self._recent.clear()
@@ -121,13 +123,20 @@ class UpdateStats:
         self._pending, self._latest = [], {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What is pending, for a checkpoint."""
-        return {"names": self._names, "pending": self._pending, "latest": self._latest}
+        """What is pending, for a checkpoint, which should not have an entry for each update."""
+        pending = torch.stack(self._pending) if self._pending else []
+        return {"names": self._names, "pending": pending, "latest": self._latest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self._names, self._pending = list(state["names"]), list(state["pending"])
-        self._latest = dict(state["latest"])
+        names, pending, latest = list(state["names"]), list(state["pending"]), dict(state["latest"])
+        if any(type(name) is not str for name in names):
+            raise ValueError("a metric without a name")
+        if any(x.shape != (len(names),) or not x.is_floating_point() for x in pending):
+            raise ValueError("other metrics than their names say")
+        if any(x.numel() != 1 or not x.is_floating_point() for x in latest.values()):
+            raise ValueError("a metric that is not a number")
+        self._names, self._pending, self._latest = names, pending, latest
 
 
 def scalars_of(info: UpdateInfo) -> dict[str, Tensor]:

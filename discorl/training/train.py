@@ -78,7 +78,8 @@ class Training:
         if self._users_env is None and config.env.suite is None:  # makes config.json complete
             suite = default_settings(config.task)
             config = replace(config, env=replace(config.env, suite=suite))
-        self.env = make_environment(config, ranks, self._users_env)
+        resumed = config.out if before else None
+        self.env = make_environment(config, ranks, self._users_env, resumed)
         self.config = config = replace(config, num_envs=self.env.num_envs * ranks.size)
         self.choice = choose_rule(config)
         if before:

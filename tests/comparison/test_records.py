@@ -73,6 +73,10 @@ def test_a_last_line_cut_short_is_left_out(cut: int, tmp_path: Path) -> None:
             '{"step": 1, "env_steps": 15, "seconds": 1, "return": "1"}',
             "its return is not a number",
         ),
+        (f'{{"step": 1, "env_steps": 1{"0" * 400}}}', "its env_steps is not a number"),
+        ('{"step": 1, "env_steps": 15, "seconds": 1, "return": 1e308}', r"its return is 1e\+308"),
+        (f'{{"step": 1, "x": {"[" * 500}{"]" * 500}}}', "its x is not a number"),
+        (f'{{"step": 1, "x": {"[" * 9000}{"]" * 9000}}}', "it is not JSON"),
     ],
 )
 def test_a_broken_line_elsewhere_is_named(broken: str, says: str, tmp_path: Path) -> None:
@@ -88,3 +92,11 @@ def test_a_resumed_run_counts_its_steps_once(tmp_path: Path) -> None:
     rows = [line(10, 1.0), line(20, 2.0), line(30, 3.0), line(20, 5.0), line(30, 6.0)]
     run = read_run(write_run(tmp_path / "run", rows))
     assert [(row["env_steps"], row["return"]) for row in run.rows] == [(10, 1), (20, 5), (30, 6)]
+
+
+def test_a_configuration_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", constant(1.0))
+    for depth in (150, 900, 100_000):
+        (folder / "config.json").write_text("[" * depth + "]" * depth)
+        with pytest.raises(DiscorlError, match="nested"):
+            read_run(folder)

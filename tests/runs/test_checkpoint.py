@@ -329,6 +329,17 @@ def test_nothing_is_allocated_for_a_claim() -> None:
             from_bytes(with_header(json.dumps(header).encode(), bytes(40)))
 
 
+def test_a_header_of_many_megabytes_is_not_parsed() -> None:
+    header = b'{"tree": {"list": [' + b"[]," * 6_000_000 + b"1]}}"
+    with pytest.raises(DamagedFile, match="a header of"):
+        from_bytes(with_header(header))
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    with pytest.raises(DiscorlError, match="too many parts"):
+        to_bytes(["a long text" * 100] * 20_000)
+
+
 def test_huge_claims_in_the_prefix() -> None:
     for claims in ((2**63, 0), (0, 2**63), (2**64 - 1, 2**64 - 1), (tree_file._CHUNK**2, 5)):
         with pytest.raises(DamagedFile, match="add up"):
