@@ -17,6 +17,7 @@ from discorl.cli.runs import compare_runs, evaluate_run
 from discorl.cli.train import train_command
 from discorl.errors import DiscorlError, is_out_of_memory
 from discorl.printable import printable
+from discorl.runs.steady_output import steady_output
 
 _format_warning = warnings.formatwarning
 
@@ -58,7 +59,11 @@ OUT_OF_MEMORY = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
-    args = sys.argv[1:] if argv is None else argv
+    with steady_output(is_last=True):
+        return _main(sys.argv[1:] if argv is None else argv)
+
+
+def _main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if args else 2

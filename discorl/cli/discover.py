@@ -64,6 +64,8 @@ class ResumeDiscoveryArgs:
     """How many threads torch uses; auto uses as many as make it faster."""
     log: str
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
+    timeout_minutes: float
+    """How long to wait for another process under torchrun."""
     progress: Literal["auto", "bar", "lines", "none"]
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
     learning_rate: float

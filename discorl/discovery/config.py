@@ -23,6 +23,7 @@ from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
 from discorl.rules.values import ValueHead
 from discorl.runs.checkpoint import CheckpointConfig
+from discorl.runs.distributed import check_timeout
 from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
 from discorl.training.config import NetConfig
@@ -145,6 +146,9 @@ class DiscoverConfig:
     """Meta-steps between lines of metrics.jsonl."""
     log: str = ""
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
+    timeout_minutes: float = 10.0
+    """How long to wait for another process under torchrun: one that hangs or was stopped ends the
+    run, which keeps what it has."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
@@ -182,6 +186,7 @@ class DiscoverConfig:
         check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         log_names(self.log)
         check_threads(self.threads)
+        check_timeout(self.timeout_minutes)
         if self.checkpoint_minutes is not None and not self.checkpoint_minutes > 0:
             raise DiscorlError("checkpoint_minutes must be above 0, or None")
         if self.num_imitations < 0:
@@ -205,6 +210,6 @@ class DiscoverConfig:
 MAY_CHANGE = (
     *("steps", "learning_rate", "meta_optimiser.learning_rate", "meta_optimiser.max_norm"),
     *("checkpoint_every", "checkpoint_minutes", "keep_checkpoints"),
-    *("threads", "device", "log", "progress", "out"),
+    *("threads", "timeout_minutes", "device", "log", "progress", "out"),
 )
 """What may differ when a run is resumed."""

@@ -72,7 +72,7 @@ def resume_discovery(
 
 
 def _run(config: DiscoverConfig, console: Console | None, resume: bool) -> DiscoverResult:
-    with distributed.joined(config.device) as ranks:
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
         program = Discovering(config, ranks)
         done = run(program, console, resume)
     params = program.state.discovery.rule_params

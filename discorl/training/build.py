@@ -10,7 +10,7 @@ from discorl import optim
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
-from discorl.envs.base import Env
+from discorl.envs.base import Env, set_timeout
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.rules.base import UpdateRule
@@ -30,10 +30,13 @@ def make_environment(
     num_envs = ranks.shard(config.num_envs, "num_envs")
     if env is None:
         with importing_for(resumed, config.task) if resumed else nullcontext():
-            return make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
-    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+            made = make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
+    else:
+        from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
-    return as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+        made = as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+    set_timeout(made, config.timeout_minutes)
+    return made
 
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:

@@ -19,6 +19,7 @@ from discorl.rules.disco import DiscoSettings
 from discorl.rules.policy_gradient import PolicyGradientSettings
 from discorl.rules.values import ReturnSettings
 from discorl.runs.checkpoint import CheckpointConfig
+from discorl.runs.distributed import check_timeout
 from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
 
@@ -101,6 +102,9 @@ class TrainConfig:
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     max_loss: float = 1e6
     """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
+    timeout_minutes: float = 10.0
+    """How long to wait for another process or an environment of --workers async: one that hangs or
+    was stopped ends the run, which keeps what it has."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
@@ -122,6 +126,7 @@ class TrainConfig:
         check_shares("", self, "replay_share")
         log_names(self.log)
         check_threads(self.threads)
+        check_timeout(self.timeout_minutes)
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
@@ -170,7 +175,7 @@ class TrainConfig:
 
 MAY_CHANGE = (
     *("steps", "max_loss", "optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
-    *("checkpoint", "threads", "device", "log", "progress", "out"),
+    *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
     "rule",  # is compared by what is in its file, which may have moved
 )
 """What may differ when a run is resumed."""

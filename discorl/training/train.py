@@ -44,7 +44,7 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
     ``resume`` continues from it. Started by torchrun, the processes share the environments and the
     batch.
     """
-    with distributed.joined(config.device) as ranks:
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
         return run(Training(config, ranks, env), console)
 
 
@@ -63,7 +63,7 @@ def resume(
     A run that diverged goes back to its last good checkpoint. With ``skip_replay`` it keeps the
     newest agent instead, and starts with an empty replay. Rewards of another scale need one, too.
     """
-    with distributed.joined(config.device) as ranks:
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
         program = Training(config, ranks, env, skip_replay)
         return run(program, console, resume=True, even_diverged=skip_replay)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from discorl.agents.acting import Acting, begin, take_step
 from discorl.agents.agent import agent_net
-from discorl.envs.base import Env
+from discorl.envs.base import Env, set_timeout
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
@@ -87,6 +87,7 @@ def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch
     """Copies of a run's environment, with the settings of the run."""
     with importing_for(folder, config.task):
         env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
+    set_timeout(env, config.timeout_minutes)
     return prepare_env(folder, env)
 
 

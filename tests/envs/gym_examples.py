@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 import gymnasium
@@ -99,6 +100,12 @@ class Faulty(Corridor):
                 raise ZeroDivisionError("the wheels\ncame off")
             if self._fault == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self._fault == "exit":
+                sys.exit("enough")
+            if self._fault == "os._exit":
+                os._exit(3)
+            if self._fault == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
             if self._fault == "shape":
                 observation = observation[:2]
             if self._fault == "nan":

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium.actions import action_map
+from discorl.envs.gymnasium.exits import ENDS, call_without_exit
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
-from discorl.envs.gymnasium.vector import close_vector, dead_worker, one_line
+from discorl.envs.gymnasium.vector import close_vector, one_line
+from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv, dead_worker
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import EnvSpec, Observation, TimeStep
 
@@ -118,8 +120,17 @@ class GymnasiumEnv:
 
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
-        if self._owned and not self._envs.closed:
-            close_vector(self._envs)
+        if not self._owned or self._envs.closed:
+            return
+        try:
+            call_without_exit(close_vector, self._envs)
+        except ENDS as e:
+            warnings.warn(f"{self._name} failed to close: {one_line(e)}", stacklevel=2)
+
+    def set_timeout(self, minutes: float) -> None:
+        """How long to wait for the answer of an environment that has a process of its own."""
+        if isinstance(self._envs.unwrapped, ReportingAsyncVectorEnv):
+            self._envs.unwrapped.timeout_minutes = minutes
 
     @property
     def _changes_rewards(self) -> bool:
@@ -134,10 +145,10 @@ class GymnasiumEnv:
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the vector environment; any failure becomes one line that says where."""
         try:
-            return getattr(self._envs, method)(*args, **kwargs)
+            return call_without_exit(getattr(self._envs, method), *args, **kwargs)
         except DiscorlError:
             raise
-        except Exception as e:
+        except ENDS as e:
             died = dead_worker(self._envs) if isinstance(e, (EOFError, OSError)) else None
             if died:
                 raise EnvFailure(f"{died} while {self._name} was in {method}") from None
