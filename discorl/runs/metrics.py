@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from discorl.atomic import atomic_file
+from discorl.bounded import open_regular
 from discorl.errors import DiscorlError
 
 Row = dict[str, Any]
@@ -22,6 +23,7 @@ TIMING_FIELDS = ("seconds", "steps_per_second", "env_steps_per_second")
 """What differs between two otherwise equal runs."""
 GAP = "gap"
 """The field of a row before which others were lost."""
+MAX_FILE_BYTES = 64 * 2**30
 MAX_LINE_BYTES = 2**20
 MAX_NAMED = 3
 """Gaps that a message names."""
@@ -99,7 +101,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
     try:
         if not path.exists():
             return
-        with path.open("rb") as file:
+        with open_regular(path, MAX_FILE_BYTES) as file:
             for number in count(1):
                 line = file.readline(MAX_LINE_BYTES)
                 damaged = f"{path} is damaged at line {number}"

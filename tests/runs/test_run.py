@@ -367,7 +367,7 @@ class Stopped(Counter):
         self._strike("save")
         return super().snapshot()
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         self._strike("finish")
         return super().finish(folder, rows)
 
