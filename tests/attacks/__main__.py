@@ -55,7 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     """Attack in turn until the time is up or there is nothing left; 1 if anything failed."""
     args = _arguments(argv)
     known = all_attacks()
-    counts = {a.name: _count(a.name, args) for a in known}
+    names = {a.name for a in known}
+    counts = {name: _count(name, names, args) for name in names}
     chosen = [a for a in known if counts[a.name] != 0]
     if not chosen:
         print(f"no such attack; there are {', '.join(a.name for a in known)}", file=sys.stderr)
@@ -114,13 +115,13 @@ def _weight(name: str) -> int:
     return WEIGHTS.get(name, WEIGHTS.get(name.split("-")[0], 1))
 
 
-def _count(name: str, args: argparse.Namespace) -> int | None:
+def _count(name: str, names: set[str], args: argparse.Namespace) -> int | None:
     """How many cases of an attack are wanted: 0 if it was not chosen, None if there is no limit."""
     if not args.only:
         return args.count
     for word in args.only:
         kind, _, count = word.partition("=")
-        if name == kind or name.startswith(f"{kind}-"):
+        if name == kind or (kind not in names and name.startswith(f"{kind}-")):
             return int(count) if count else args.count
     return 0
 

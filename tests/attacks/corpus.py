@@ -50,11 +50,13 @@ class Replay:
     def keep(self, attack: Fuzz, seed: int, case: Case, room: Path) -> None:
         """Add the file of a case that failed."""
         data = attack.file(seed, case.number, room)
+        if self.target.is_text:  # where it was made does not matter, and is nobody's business
+            data = data.replace(str(room).encode(), b"ROOM")
         if len(data) > MAX_BYTES:
             print(f"not kept, because it has {len(data)} bytes: {case.what}")
             return
         name = f"{self.target.name}/{seed}-{case.number}"
-        (FOLDER / self.target.name).mkdir(exist_ok=True)
+        (FOLDER / self.target.name).mkdir(parents=True, exist_ok=True)
         (FOLDER / name).write_bytes(data)
         said = case.what.partition(": ")[2].replace(str(room), "ROOM")[:200]
         INDEX.write_text(json.dumps(read_index() | {name: said}, indent=2, sort_keys=True) + "\n")

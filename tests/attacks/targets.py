@@ -49,6 +49,11 @@ class Target:
     """Who reads the file in a folder: each of them returns, or raises a ``DiscorlError``."""
     bombs: tuple[Callable[[], bytes], ...] = ()
 
+    @property
+    def is_text(self) -> bool:
+        """Whether no length or checksum in the file depends on its other bytes."""
+        return self.file.endswith((".json", ".jsonl"))
+
 
 def _rule_folder(folder: Path) -> None:
     write_small_rule(folder / "rule.npz")

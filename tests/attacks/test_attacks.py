@@ -17,6 +17,7 @@ QUICK = {
     "bomb-rule": None,
     "bomb-agent": None,
     "bomb-checkpoint": 3,
+    "bomb-config": 9,
     "environment": 4,
     "crash": 1,
     "signal": 1,
