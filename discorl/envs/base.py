@@ -58,6 +58,11 @@ def is_env(x: object) -> TypeGuard[Env]:
     return all(hasattr(x, name) for name in ("spec", "num_envs", "reset", "step"))
 
 
+def is_tensor_env(env: Env) -> TypeGuard[TensorEnv]:
+    """Whether its tasks can be drawn."""
+    return hasattr(env, "sample_settings")
+
+
 def close_env(env: Env) -> None:
     """End what the environment runs, such as processes; most have nothing to end."""
     getattr(env, "close", lambda: None)()
