@@ -59,6 +59,7 @@ OUT_OF_MEMORY = (
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
+    _never_fail_to_encode()
     with steady_output(is_last=True):
         return _main(sys.argv[1:] if argv is None else argv)
 
@@ -71,7 +72,6 @@ def _main(args: list[str]) -> int:
         print(f"discorl {__version__}")
         return 0
     warnings.formatwarning = _one_line
-    _never_fail_to_encode()
     try:
         return _run(args[0], args[1:])
     except DiscorlError as e:
