@@ -10,7 +10,7 @@ from discorl.meta.meta_step import MetaOptimiser
 from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
-from discorl.training.config import NetConfig
+from discorl.nets.net_config import NetConfig
 
 
 def notebook() -> DiscoverConfig:
