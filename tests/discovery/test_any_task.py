@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +27,10 @@ from discorl.meta.population import Group, init_group, reborn
 from discorl.meta.population_acting import act_in_group
 from discorl.meta.population_replay import sample_replay, store
 from discorl.nets.net_config import NetConfig
+from discorl.rules.store import load_rule
 from discorl.runs.checkpoint import from_bytes, to_bytes
 from discorl.runs.distributed import Ranks
+from discorl.runs.metrics import read_rows
 from tests.builders import assert_bit_equal, rng
 from tests.meta.population import tiny_config, tiny_groups
 
@@ -257,3 +264,44 @@ def test_groups_can_have_networks_of_their_own() -> None:
     assert len(groups_of(["atari57*2", "catch*3"])) == 58
     assert groups_of(["minatar5*2/conv"])[0] == "minatar:asterix*2/conv"
     assert len(groups_of(["procgen16"])) == 16
+
+
+SCALED_DOWN = """
+--tasks ale:Pong*1 ale:Breakout*1 --steps 3 --checkpoint-every 1 --device cpu --progress none
+--net.channels 2 3 --net.dense 8 --net.action-lstm 4 --net.head-hidden 6 --meta-value.torso 6
+--rule.prediction-size 6 --rule.hidden 7 --rule.lifetime-hidden 5 --rule.embedding-width 4
+--rule.num-bins 11 --window.num-updates 4 --window.stride 2 --window.num-envs 2
+--window.rollout-length 5 --window.valid-length 5 --window.num-replayed 4 --window.replay-capacity 8
+"""
+
+
+def scaled_down(out: Path, *launcher: str) -> list[str]:
+    """The preset of the paper on two games, with everything small."""
+    program = [sys.executable, "-m", *launcher, "-m"] if launcher else [sys.executable, "-m"]
+    return [*program, "discorl", "discover", "paper", "--out", str(out), *SCALED_DOWN.split()]
+
+
+@pytest.mark.slow
+def test_the_papers_preset_scaled_down_in_two_processes_killed_and_resumed(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    torchrun = ("torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(scaled_down(tmp_path / "one"), env=environment, check=True)
+    subprocess.run(scaled_down(tmp_path / "two", *torchrun), env=environment, check=True)
+    rules = [load_rule(tmp_path / name / "rule.npz").params for name in ("one", "two")]
+    for name, want in rules[0].items():
+        torch.testing.assert_close(rules[1][name], want, rtol=1e-4, atol=1e-5)
+
+    job = subprocess.Popen(
+        scaled_down(tmp_path / "killed", *torchrun), env=environment, start_new_session=True
+    )
+    first = tmp_path / "killed" / "checkpoints" / "checkpoint-1.dc"
+    while not first.exists():
+        assert job.poll() is None
+        time.sleep(0.05)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    again = [sys.executable, "-m", *torchrun, "-m", "discorl", "discover"]
+    subprocess.run([*again, "--resume", str(tmp_path / "killed")], env=environment, check=True)
+    rows = list(read_rows(tmp_path / "killed" / "metrics.jsonl"))
+    assert rows[-1]["step"] == 3 and load_rule(tmp_path / "killed" / "rule.npz")
