@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format type bench docs notebook packages clean
+MINUTES ?= 10
+.PHONY: help install demo test test-slow soak lint format type bench docs notebook packages clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +37,9 @@ test: $(VENV)/dev  ## Run the tests
 
 test-slow: $(VENV)/dev $(VENV)/docs  ## Run the long learning and system tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+soak: $(VENV)/dev  ## Attack runs and files for MINUTES=10, or as long as you like
+	$(BIN)/python -m tests.attacks --minutes $(MINUTES)
 
 lint: $(VENV)/dev  ## Check style
 	$(BIN)/ruff check .

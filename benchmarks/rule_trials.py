@@ -88,9 +88,9 @@ def score(config: TrainConfig, seed: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         config = replace(config, seed=seed, log_every=STEPS // 5, out=Path(folder) / "run")
         result = train(config)
-    if result.interrupted:  # Ctrl-C and SIGTERM end a run cleanly; half a run has no score
-        raise SystemExit(130)
-    return float(result.metrics[-1]["return"])
+        if result.interrupted:  # Ctrl-C and SIGTERM end a run cleanly; half a run has no score
+            raise SystemExit(130)
+        return float(result.metrics[-1]["return"])
 
 
 def tuned(task: str) -> tuple[str, float, float]:

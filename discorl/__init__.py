@@ -3,9 +3,16 @@
 What this module exports is the stable API. Everything else may change between minor versions.
 """
 
+import os
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+if sys.argv[:1] == ["-m"] and any(arg.endswith("discorl") for arg in sys.orig_argv[1:]):
+    # For python -m the current folder comes first, and it may be a run from elsewhere with a
+    # torch.py in it. The command line puts it last, unless it is the run in question.
+    sys.path[:1] = [] if sys.path[0] == os.getcwd() else sys.path[:1]
 
 try:
     __version__ = version("discorl")

@@ -19,6 +19,9 @@ import pytest
 
 import discorl
 from discorl.cli import main
+from discorl.cli.discover import ResumeDiscoveryArgs
+from discorl.cli.parse import option_names
+from discorl.cli.train import ResumeArgs
 from tests.browser import chromium_driver
 from tests.builders import run_python
 
@@ -129,9 +132,9 @@ def test_the_first_lines_of_python_run(
 
 
 HELPS = [
-    *("train catch", "train gym:CartPole-v1", "discover suite", "discover --resume RUN"),
+    *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
-    *("compare", "evaluate", "envs", "rules list", "rules export"),
+    *("compare", "evaluate", "envs", "rules list", "rules fetch", "rules export"),
 ]
 ELSEWHERE = {
     *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun
@@ -149,6 +152,7 @@ def options() -> set[str]:
             main([*command.split(), "--help"])
     found = set(re.findall(r"--[a-z][a-z0-9.-]*", shown.getvalue()))
     assert len(found) > 60
+    found |= option_names(ResumeArgs) | option_names(ResumeDiscoveryArgs)
     # Settings of the environment and of its suite also work without their prefix.
     short = {name.replace("--env.", "--").replace("--suite.", "--") for name in found}
     return found | short | ELSEWHERE

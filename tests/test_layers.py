@@ -13,6 +13,9 @@ PACKAGE = Path(discorl.__file__).parent
 LAYERS = [
     "errors",
     "bounds",
+    "bounded",
+    "npz",
+    "printable",
     "atomic",
     "cache",
     "types",

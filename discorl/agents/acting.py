@@ -183,8 +183,9 @@ def _start_early(now: TimeStep, then: TimeStep) -> Any:
 def check_rollout(rollout: Rollout) -> None:
     """Raise if the environment sent NaN or infinity, which would ruin the agent for good."""
     seen = [("observations", x) for x in tree.leaves(rollout.observations)]
-    for name, x in (*seen, ("rewards", rollout.rewards)):
-        if not x.is_floating_point():
+    # A clip makes an infinite reward look like a large one.
+    for name, x in (*seen, ("rewards", rollout.rewards), ("rewards", rollout.raw_rewards)):
+        if x is None or not x.is_floating_point():
             continue
         finite = x.isfinite()
         if not bool(finite.all()):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from discorl.agents.agent import Agent
+from discorl.agents.compiler_cache import use_private_cache
 from discorl.errors import DiscorlError
 from discorl.ops import native
 from discorl.optim import Transform
@@ -36,22 +37,28 @@ def compile_agent(agent: Agent) -> Agent:
     """The agent with compiled targets and optimiser, or unchanged if there is no compiler.
 
     It also gets the CPU kernels, if they can be built. The first updates take up to a minute
-    longer. The numbers differ from the uncompiled ones only by rounding.
+    longer. The numbers differ from the uncompiled ones only by rounding. Raises if what was
+    compiled would be kept where other users can write.
     """
-    if not _compiler_works():
-        warnings.warn("no working C++ compiler was found; running uncompiled", stacklevel=2)
+    use_private_cache()
+    if problem := _problem():
+        warnings.warn(f"running uncompiled: {problem}", stacklevel=2)
         return agent
     rule: Any = CompiledRule(agent.rule, torch.compile(agent.rule.targets))
     optimiser = Transform(agent.optimiser.init, torch.compile(agent.optimiser.update))
     return replace(agent, rule=rule, optimiser=optimiser, native=_kernels_work())
 
 
-def _compiler_works() -> bool:
-    """Try it on something small."""
+def _problem() -> str | None:
+    """What is wrong with torch.compile here; None if it does something small as it should."""
     try:
-        return float(torch.compile(lambda x: x.sin() + 1)(torch.zeros(2)).sum()) == 2.0
-    except Exception:
-        return False
+        result = torch.compile(lambda x: x.sin() + 1)(torch.zeros(2))
+    except Exception as e:
+        said = next(iter(str(e).splitlines()), type(e).__name__)
+        if "InvalidCxxCompiler" in said:
+            return "no working C++ compiler was found (install g++, or set CXX)"
+        return f"torch.compile failed ({said:.200})"
+    return None if float(result.sum()) == 2.0 else "torch.compile computes wrong numbers"
 
 
 def _kernels_work() -> bool:

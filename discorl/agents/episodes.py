@@ -12,13 +12,14 @@ class RunningEpisodes:
     def __init__(self, num_envs: int, dtype: torch.dtype = torch.float32) -> None:
         self.returns = torch.zeros(num_envs, dtype=dtype)
         self.lengths = torch.full_like(self.returns, -1.0)  # the first time step follows no action
-        self._only_resets: Tensor | None = None  # where the next time step follows no action either
+        self.only_resets: Tensor | None = None
+        """Where the next time step follows no action either."""
 
     def add(self, reward: Tensor, is_dead: Tensor | None) -> None:
         """Count a time step; ``is_dead`` as in ``TimeStep``. [B]"""
         self.returns += reward.cpu()
-        self.lengths += 1.0 if self._only_resets is None else ~self._only_resets
-        self._only_resets = None if is_dead is None else is_dead.cpu()
+        self.lengths += 1.0 if self.only_resets is None else ~self.only_resets
+        self.only_resets = None if is_dead is None else is_dead.cpu()
 
     def take(self, ended: Tensor) -> list[tuple[float, float]]:
         """Return and length of those that ``ended`` [B]; their counts start again from 0."""

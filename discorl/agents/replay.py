@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from discorl import tree
 from discorl.agents.frames import restack_observations, unstack_observations
+from discorl.bounds import check_between
 from discorl.errors import DiscorlError
 from discorl.types import Rollout
 
@@ -69,6 +71,10 @@ class Replay:
         ``num_fresh`` of them come from the last rollout instead, without replacement; if it has
         fewer, the newest ones before it make up the difference.
         """
+        return self.take(self.draw(batch_size, generator, num_fresh))
+
+    def draw(self, batch_size: int, generator: torch.Generator, num_fresh: int = 0) -> Tensor:
+        """The slots of a sample. [batch_size]"""
         if self._storage is None:
             raise DiscorlError("the replay is empty: add a rollout before sampling")
         device = generator.device
@@ -80,8 +86,16 @@ class Replay:
             num_newest = min(max(num_fresh, self._num_newest), self._size)
             age = torch.randperm(num_newest, generator=generator, device=device)[:num_fresh]
             index = torch.cat([(self._next - 1 - age) % self.capacity, index])
-        index = index.to(self._storage.actions.device)
-        return self._unpack(tree.map(lambda x: x.index_select(1, index), self._storage))
+        return index.to(self._storage.actions.device)
+
+    def take(self, slots: Tensor) -> Rollout:
+        """The trajectories in some slots, until the next ``add``. [T, len(slots), ...]"""
+        assert self._storage is not None
+        return self._unpack(tree.map(lambda x: x.index_select(1, slots), self._storage))
+
+    def ages(self, slots: Tensor) -> Tensor:
+        """How many rollouts came after the trajectories in some slots, all as large as the last."""
+        return (self._next - 1 - slots) % self.capacity // max(self._num_newest, 1)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is kept; not copied, so it changes with the next ``add``."""
@@ -100,8 +114,13 @@ class Replay:
                 f"the saved replay holds {storage.actions.shape[1]} trajectories, but this one "
                 f"holds {self.capacity}: keep replay_capacity as it was"
             )
+        for name, most in (("next", self.capacity - 1), ("size", self.capacity)):
+            check_between(0, most, f"replay.{name} in the checkpoint", state[name])
+        check_between(0, state["size"], "replay.num_newest in the checkpoint", state["num_newest"])
         self._storage, self._next, self._size = storage, state["next"], state["size"]
         self._num_newest = state["num_newest"]
+        for x in tree.leaves(storage):
+            x[:, self._size :].zero_()  # earlier versions saved what happened to be in memory
 
     def _pack(self, rollout: Rollout) -> Rollout:
         observations: Any = rollout.observations
@@ -123,13 +142,23 @@ class Replay:
 
     def _allocate(self, packed: Rollout) -> Rollout:
         try:
-            return tree.map(lambda x: x.new_empty(len(x), self.capacity, *x.shape[2:]), packed)
-        except RuntimeError:  # of which running out of memory is one, on every device
+            return tree.map(lambda x: zeros_like(x, (len(x), self.capacity, *x.shape[2:])), packed)
+        except (RuntimeError, MemoryError):  # running out of memory is one, on every device
             size = _num_bytes(packed) * self.capacity / packed.actions.shape[1]
             raise DiscorlError(
                 f"not enough memory for a replay of {self.capacity} trajectories "
                 f"({size / 1e9:.1f} GB): lower replay_capacity or replay_transitions"
             ) from None
+
+
+def zeros_like(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Zeros of another shape, which on the CPU take up no memory before something is written.
+
+    What is saved is then the same in equal runs, and never what the memory held before.
+    """
+    if x.device.type != "cpu" or x.dtype == torch.bfloat16:  # which NumPy does not have
+        return x.new_zeros(shape)
+    return torch.from_numpy(np.zeros(shape, x.new_empty(0).numpy().dtype))
 
 
 def num_trajectories(num_transitions: int, rollout_length: int) -> int:

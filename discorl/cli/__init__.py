@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from typing import Any
@@ -14,7 +15,9 @@ from discorl.cli.envs import list_envs
 from discorl.cli.rules import rules_command
 from discorl.cli.runs import compare_runs, evaluate_run
 from discorl.cli.train import train_command
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, is_out_of_memory
+from discorl.printable import printable
+from discorl.runs.steady_output import steady_output
 
 _format_warning = warnings.formatwarning
 
@@ -48,10 +51,20 @@ COMMANDS = {"train": train_command, "discover": discover_command, "rules": rules
 FUNCTIONS = {"compare": compare_runs, "evaluate": evaluate_run, "envs": list_envs}
 """Commands whose options are the arguments of a function."""
 
+OUT_OF_MEMORY = (
+    "there is not enough memory for this: lower the number of environments, the batch size, the "
+    "replay's capacity, the length of rollouts or the widths of the network"
+)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
-    args = sys.argv[1:] if argv is None else argv
+    _never_fail_to_encode()
+    with steady_output(is_last=True):
+        return _main(sys.argv[1:] if argv is None else argv)
+
+
+def _main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if args else 2
@@ -62,14 +75,28 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(args[0], args[1:])
     except DiscorlError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return 2
+        return _complain(e)
     except OSError as e:
-        print(f"error: {e.strerror or e}: {e.filename or ''}".rstrip(": "), file=sys.stderr)
-        return 2
+        return _complain(f"{e.strerror or e}: {e.filename or ''}".rstrip(": "))
+    except (MemoryError, RuntimeError) as e:
+        if not is_out_of_memory(e):
+            raise
+        return _complain(OUT_OF_MEMORY)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
+
+def _complain(error: object) -> int:
+    print(f"error: {printable(error)}", file=sys.stderr)
+    return 2
+
+
+def _never_fail_to_encode() -> None:
+    """A terminal that lacks a character gets its number: that is no reason to end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(command: str, args: list[str]) -> int:
@@ -84,5 +111,5 @@ def _run(command: str, args: list[str]) -> int:
 def _one_line(message: Warning | str, category: type[Warning], *where: Any) -> str:
     """Our own warnings are for the user, who has no use for the line of code."""
     if issubclass(category, UserWarning):
-        return f"warning: {message}\n"
+        return f"warning: {printable(message)}\n"
     return _format_warning(message, category, *where)

@@ -37,6 +37,16 @@ def discover_command(args: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class ResumedMetaOptimiser:
+    """The meta-optimiser; its other settings stay as they were."""
+
+    learning_rate: float
+    """Learning rate of the rule's Adam."""
+    max_norm: float
+    """Drop, and count, an agent's gradient if its norm exceeds this."""
+
+
+@dataclass(frozen=True)
 class ResumeDiscoveryArgs:
     """What you can change when you resume a discovery."""
 
@@ -54,5 +64,10 @@ class ResumeDiscoveryArgs:
     """How many threads torch uses; auto uses as many as make it faster."""
     log: str
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
+    timeout_minutes: float
+    """How long to wait for another process under torchrun."""
     progress: Literal["auto", "bar", "lines", "none"]
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
+    learning_rate: float
+    """Learning rate of the agents."""
+    meta_optimiser: ResumedMetaOptimiser

@@ -8,7 +8,7 @@ import io
 import itertools
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
@@ -53,13 +53,51 @@ def folder_to_resume(args: list[str]) -> Path | None:
 
 
 def parse_changes(cls: Any, command: str, folder: Path, config: Any, args: list[str]) -> Any:
-    """The settings to resume a run with: the fields of ``cls``, by default as in ``config``."""
+    """The settings to resume a run with: the fields of ``cls``, by default as in ``config``.
+
+    Fields of ``cls`` that are settings themselves may be a selection of those in ``config``; what
+    ``config`` does not have is returned as it is.
+    """
+    _refuse_other_options(cls, type(config), args)
+    hints: dict[str, Any] = get_type_hints(cls)
+    parts = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     names = [f.name for f in dataclasses.fields(cls) if f.name != "resume"]
+    now = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    selected = {name: _selection(part, now[name]) for name, part in parts.items()}
     parsed = parse(
         cls,
         prog=f"discorl {command} --resume RUN",
         description="Resume a run from its last checkpoint. All other settings stay as they were.",
-        default=cls(folder, **{name: getattr(config, name) for name in names}),
+        default=cls(folder, **now | selected),
         args=args,
     )
-    return {name: getattr(parsed, name) for name in names}
+    asked = {name: getattr(parsed, name) for name in names}
+    return asked | {k: dataclasses.replace(now[k], **vars(asked[k])) for k in parts}
+
+
+def _selection(cls: Any, settings: Any) -> Any:
+    """The settings that ``cls`` has, too."""
+    return cls(**{f.name: getattr(settings, f.name) for f in dataclasses.fields(cls)})
+
+
+def _refuse_other_options(cls: Any, whole: Any, args: list[str]) -> None:
+    """Raise if ``args`` have an option of ``whole`` that ``cls`` lacks."""
+    offered = option_names(cls)
+    for arg in args:
+        name = arg.partition("=")[0].replace("_", "-")
+        plain = name.replace("--no-", "--").replace(".no-", ".")
+        group = plain.partition(".")[0]
+        if plain not in offered and {plain, group} & option_names(whole):
+            can = ", ".join(sorted(offered - {"--resume"}))
+            raise DiscorlError(f"{name} cannot change when a run is resumed; what can: {can}")
+
+
+def option_names(cls: Any, prefix: str = "--") -> set[str]:
+    """The options that stand for the fields of ``cls``, and the groups that they are in."""
+    found = set()
+    for name, hint in get_type_hints(cls).items():
+        option = prefix + name.strip("_").replace("_", "-")
+        if dataclasses.is_dataclass(hint):
+            found |= option_names(hint, f"{option}.")
+        found.add(option)
+    return found

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 
 from discorl.errors import DiscorlError
+from discorl.printable import printable
 
 
 def rules_command(args: list[str]) -> int:
@@ -46,7 +47,7 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     from discorl.rules.store import file_settings, load_rule, sha256
 
     loaded = load_rule(rule)
-    print(f"{loaded.name}: {loaded.path}")
+    print(printable(f"{loaded.name}: {loaded.path}"))
     print(f"  sha256      {sha256(loaded.path)}")
     print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
     groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
@@ -54,15 +55,19 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
         fields = groups[title]
         print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():
-        print(f"  {key:11} {value}")
+        print(printable(f"  {key:11} {value}"))
 
 
-def _fetch() -> None:
-    """Download Disco103 to your cache and verify it; does nothing if you already have it."""
+def _fetch(timeout: float = 300.0) -> None:
+    """Download Disco103 to your cache and verify it; does nothing if you already have it.
+
+    Args:
+        timeout: Give up after this many seconds.
+    """
     from discorl.rules.store import fetch_disco103, find_disco103
 
     path = find_disco103()
-    print(f"already here: {path}" if path else f"saved: {fetch_disco103()}")
+    print(f"already here: {path}" if path else f"saved: {fetch_disco103(max_seconds=timeout)}")
 
 
 def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:
@@ -74,7 +79,8 @@ def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:
     from discorl.rules.store import load_rule
 
     loaded = load_rule(rule)
-    print(f"ok: {loaded.path} ({len(loaded.params)} arrays, {loaded.num_params:,} parameters)")
+    about = f"{len(loaded.params)} arrays, {loaded.num_params:,} parameters"
+    print(printable(f"ok: {loaded.path} ({about})"))
 
 
 def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -> None:
@@ -90,4 +96,4 @@ def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -
         raise DiscorlError(f"a rule file's name must end in .npz, not {file.name}")
     loaded = load_rule(rule)
     save_rule(file, loaded.rule, loaded.params, loaded.provenance)
-    print(f"saved: {file}")
+    print(printable(f"saved: {file}"))

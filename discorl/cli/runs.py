@@ -8,6 +8,8 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
+from discorl.printable import printable
+
 
 def compare_runs(
     runs: tyro.conf.Positional[tuple[Path, ...]],
@@ -36,10 +38,10 @@ def compare_runs(
     print_comparison(comparison, Console())
     if json is not None:
         write_json(json, comparison.as_dict())
-        print(f"Numbers: {json}")
+        print(printable(f"Numbers: {json}"))
     if html is not None:
         write_text(html, html_report(comparison))
-        print(f"Report: {html}")
+        print(printable(f"Report: {html}"))
 
 
 def evaluate_run(
@@ -81,8 +83,8 @@ def evaluate_run(
     print_evaluation(result, Console())
     if json is not None:
         write_json(json, result.as_dict())
-        print(f"Episodes: {json}")
+        print(printable(f"Episodes: {json}"))
     if video is not None:
         frames, own_fps = record_episode(agent, seeds[0], greedy, max_steps)
         write_video(video, frames, own_fps if fps is None else fps)
-        print(f"Video: {video}")
+        print(printable(f"Video: {video}"))

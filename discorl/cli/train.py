@@ -23,8 +23,11 @@ def train_command(args: list[str]) -> int:
         return 130 if train(parse_train(args)).interrupted else 0
     config, _ = read_config(folder)
     args = args[1:] if args[0] == config.task else args
+    args = [_long_name(arg, config.task) for arg in args]
     changes = parse_changes(ResumeArgs, "train", folder, config, args)
-    return 130 if resume(replace(config, **changes)).interrupted else 0
+    skip_replay = changes.pop("skip_replay")
+    done = resume(replace(config, **changes), skip_replay=skip_replay)
+    return 130 if done.interrupted else 0
 
 
 def parse_train(args: list[str]) -> TrainConfig:
@@ -50,6 +53,25 @@ def parse_train(args: list[str]) -> TrainConfig:
 
 
 @dataclass(frozen=True)
+class ResumedOptimiser:
+    """The optimiser; its other settings stay as they were."""
+
+    learning_rate: float
+    """Step size."""
+
+
+@dataclass(frozen=True)
+class ResumedEnv:
+    """Rewards of environments that are not on tensors. A new scale empties the replay. The names
+    also work without 'env.'."""
+
+    reward_scale: float
+    """Multiply every reward by this. Reported episode returns are unscaled."""
+    reward_clip: float | None
+    """Clip rewards to plus or minus this, after scaling. Reported episode returns are unclipped."""
+
+
+@dataclass(frozen=True)
 class ResumeArgs:
     """What you can change when you resume a run."""
 
@@ -62,8 +84,16 @@ class ResumeArgs:
     """How many threads torch uses; auto uses as many as make it faster."""
     log: str
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
+    timeout_minutes: float
+    """How long to wait for another process or an environment of --workers async."""
     progress: Literal["auto", "bar", "lines", "none"]
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
+    max_loss: float
+    """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
+    optimiser: ResumedOptimiser
+    env: ResumedEnv
+    skip_replay: bool = False
+    """Keep the newest agent, even of a run that diverged, but start with an empty replay."""
 
 
 def _long_name(arg: str, task: str) -> str:

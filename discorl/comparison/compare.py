@@ -92,16 +92,16 @@ def _compare_on_task(
 ) -> TaskComparison:
     runs = [run for group in groups for run in group.runs]
     if metric == "auto":
-        metric = "success" if all(run.has("success") for run in runs) else "return"
+        metric = "success" if all(run.logged.has("success") for run in runs) else "return"
     curves = [_curve(run, metric) for run in runs]
     start, budget = common_range(curves)
-    shortest = min(runs, key=lambda run: run.rows[-1]["env_steps"])
+    shortest = min(runs, key=lambda run: run.logged.env_steps[-1])
     if start > budget:
         raise DiscorlError(
             f"the runs on {task} have no environment steps in common: {shortest.folder} ends at "
             f"{budget:g}, another starts at {start:g}; leave one of them out"
         )
-    longest = max(run.rows[-1]["env_steps"] for run in runs)
+    longest = max(int(run.logged.env_steps[-1]) for run in runs)
     if longest > budget:
         notes.append(
             f"{task}: runs end at different environment steps, up to {longest:,}; they are "
@@ -112,11 +112,11 @@ def _compare_on_task(
 
 
 def _curve(run: RunRecord, metric: str) -> Curve:
-    points = [(row["env_steps"], row[metric]) for row in run.rows if metric in row]
-    if not points:
+    env_steps, _, values = run.logged.having(metric)
+    if not len(values):
         why = "no episode ended" if metric == "return" else "the task has none"
         raise DiscorlError(f"{run.folder} never logged a {metric} ({why}): leave it out")
-    return Curve(*np.array(points, dtype=np.float64).T)
+    return Curve(env_steps, values)
 
 
 def _group_score(
@@ -142,19 +142,19 @@ def _group_score(
 
 
 def _run_score(run: RunRecord, metric: str, start: float, budget: float) -> RunScore:
-    curve = _curve(run, metric)
-    all_steps, all_seconds = ([row[name] for row in run.rows] for name in ("env_steps", "seconds"))
-    inside = [row for row in run.rows if metric in row and row["env_steps"] <= budget]
-    points = [(r["env_steps"], r["seconds"], r[metric]) for r in inside]
-    stride = -(-len(points) // MAX_RUN_POINTS)
+    curve, logged = _curve(run, metric), run.logged
+    inside = curve.x <= budget
+    stride = -(-int(inside.sum()) // MAX_RUN_POINTS)
+    # From the end, so that the last one always stays.
+    kept = (x[inside][::-1][::stride][::-1].tolist() for x in logged.having(metric))
     return RunScore(
         folder=str(run.folder),
         seed=run.seed,
         score=final_score(curve, budget),
         area=area(curve, start, budget),
-        seconds=float(np.interp(budget, all_steps, all_seconds)),
-        env_steps=all_steps[-1],
-        points=points[::-1][::stride][::-1],  # the last one always stays
+        seconds=float(np.interp(budget, logged.env_steps, logged.seconds)),
+        env_steps=int(logged.env_steps[-1]),
+        points=[(int(x), seconds, y) for x, seconds, y in zip(*kept, strict=True)],
     )
 
 

@@ -6,8 +6,10 @@ import html
 import json
 import re
 from importlib.resources import files
+from typing import Any
 
 from discorl.comparison.result import Comparison
+from discorl.printable import printable
 
 # What would end the script element, or is no line break in JSON but is one in old JavaScript.
 _UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -15,9 +17,9 @@ _UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 def html_report(comparison: Comparison) -> str:
     """The whole page."""
-    data = json.dumps(comparison.as_dict(), allow_nan=False, separators=(",", ":"))
+    data = json.dumps(_shown(comparison.as_dict()), allow_nan=False, separators=(",", ":"))
     parts = {
-        "title": html.escape(title(comparison)),
+        "title": html.escape(printable(title(comparison))),
         "style": _asset("report.css"),
         "script": _asset("plot.js") + _asset("report.js"),
         "data": data.translate(_UNSAFE),
@@ -32,6 +34,15 @@ def title(comparison: Comparison) -> str:
     what = " and ".join(labels) if len(labels) <= 2 else f"{len(labels)} rules"
     where = " and ".join(tasks) if len(tasks) <= 2 else f"{len(tasks)} tasks"
     return f"{what} on {where}"
+
+
+def _shown(content: Any) -> Any:
+    """The same with every text as it may be shown."""
+    if isinstance(content, dict):
+        return {name: _shown(x) for name, x in content.items()}
+    if isinstance(content, list | tuple):
+        return [_shown(x) for x in content]
+    return printable(content) if isinstance(content, str) else content
 
 
 def _asset(name: str) -> str:

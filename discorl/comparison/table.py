@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from discorl.comparison.result import Comparison, TaskComparison
 from discorl.comparison.statistics import Estimate
+from discorl.runs.terminal import cell, say
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -18,18 +18,17 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     if comparison.overall:
         table = _table("All tasks", "rule", "mean score")
         for overall in comparison.overall:
-            table.add_row(escape(overall.label), _estimate(overall.score))
+            table.add_row(cell(overall.label), _estimate(overall.score))
         console.print(table)
-        scales = f"On these scales: {comparison.overall_scale}.\n"
-        console.print(scales, highlight=False, markup=False)
+        say(console, f"On these scales: {comparison.overall_scale}.", "")
     if comparison.improvements:
         table = _table("Probability of improvement", "rule", "over", "tasks", "chance")
         for pair in comparison.improvements:
-            names = (escape(pair.better), escape(pair.worse), str(len(pair.tasks)))
+            names = (cell(pair.better), cell(pair.worse), str(len(pair.tasks)))
             table.add_row(*names, _estimate(pair.chance))
         console.print(table, "")
     for note in comparison.notes:
-        console.print(f"Note: {note}", highlight=False, markup=False)
+        say(console, f"Note: {note}")
 
 
 def _task_table(task: TaskComparison) -> Table:
@@ -38,7 +37,7 @@ def _task_table(task: TaskComparison) -> Table:
     table = _table(title, "rule", "seeds", "final score", "area", "time")
     for group in task.groups:
         table.add_row(
-            escape(group.label),
+            cell(group.label),
             str(len(group.runs)),
             _estimate(group.score),
             _estimate(group.area),
@@ -49,7 +48,7 @@ def _task_table(task: TaskComparison) -> Table:
 
 def _table(title: str, first: str, *others: str) -> Table:
     table = Table(
-        title=escape(title),
+        title=cell(title),
         title_justify="left",
         title_style="bold",
         box=SIMPLE_HEAD,

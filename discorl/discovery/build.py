@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.envs import suites
-from discorl.envs.base import Env
+from discorl.envs.base import Env, set_timeout
 from discorl.envs.registry import is_tensor_task, make_env
 from discorl.errors import DiscorlError
 from discorl.meta.meta_value import make_meta_value
@@ -23,6 +25,7 @@ from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import load_rule
 from discorl.rules.values import ValueHead
+from discorl.runs.imports import importing_for
 from discorl.types import Params
 
 
@@ -65,9 +68,15 @@ def make_group(
     rule: UpdateRule,
     device: torch.device,
     env: Any = None,
+    resumed: Path | None = None,
 ) -> Group:
-    """A group of the population, or agents for a trial of the rule; ``env`` is the user's own."""
-    env = make_environment(config, group, device, env)
+    """A group of the population, or agents for a trial of the rule.
+
+    ``env`` is the user's own; ``resumed`` is the folder of a run whose config.json named the task.
+    """
+    with importing_for(resumed, group.task) if resumed else nullcontext():
+        env = make_environment(config, group, device, env)
+    set_timeout(env, config.timeout_minutes)
     net = agent_net(env.spec, rule, group.net)
     burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
     optimiser = adam_clip(config.learning_rate, config.max_abs_update)

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from discorl.bounds import check_above_0, check_at_least, check_shares
+from discorl.bounds import (
+    MAX_AT_ONCE,
+    MAX_WIDTH,
+    check_above_0,
+    check_at_least,
+    check_between,
+    check_shares,
+    shown,
+)
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.suites import tasks_of
 from discorl.errors import DiscorlError
@@ -18,16 +26,18 @@ from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
 from discorl.nets.build import IMAGE_TORSOS
 from discorl.nets.net_config import NetConfig
+from discorl.rules.values import ValueHead
 from discorl.runs.checkpoint import CheckpointConfig
-from discorl.runs.metrics import log_names
+from discorl.runs.distributed import check_timeout
+from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
 
 WARM_START = 150
 """Meta-steps of imitation before the meta-gradient, if a preset asks for any."""
 
 
-_NET = r"\d+(?:x\d+)*|mlp|conv|nature|impala|lstm\d+"
-_GROUP = re.compile(rf"([^*]+?)(?:\*(\d+))?(?:/((?:{_NET})(?:\+(?:{_NET}))*))?")
+_NET = r"\d{1,9}(?:x\d{1,9})*|mlp|conv|nature|impala|lstm\d{1,9}"
+_GROUP = re.compile(rf"([^*]+?)(?:\*(\d{{1,9}}))?(?:/((?:{_NET})(?:\+(?:{_NET}))*))?")
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,9 @@ class GroupConfig:
                 net = replace(net, torso_kind=part)
             elif part:
                 net = replace(net, torso=tuple(int(n) for n in part.split("x")))
-        return cls(match[1], int(match[2] or 1), net)
+        num_agents = int(match[2] or 1)
+        check_between(1, MAX_AT_ONCE, f"{match[1]}: the number of agents", num_agents)
+        return cls(match[1], num_agents, net)
 
 
 def groups_of(texts: Sequence[str]) -> tuple[str, ...]:
@@ -96,9 +108,8 @@ class RuleConfig:
 
     def __post_init__(self) -> None:
         sizes = ("prediction_size", "hidden", "lifetime_hidden", "embedding_width")
-        check_at_least(1, "rule: ", self, *sizes)
-        check_at_least(2, "rule: ", self, "num_bins")
-        check_above_0("rule: ", self, "max_abs_value")
+        check_at_least(1, "rule: ", self, *sizes, most=MAX_WIDTH)
+        ValueHead(self.num_bins, self.max_abs_value)
         check_shares("rule: ", self, "discount", "lambda_")
 
 
@@ -162,6 +173,9 @@ class DiscoverConfig:
     """Meta-steps between lines of metrics.jsonl."""
     log: str = ""
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
+    timeout_minutes: float = 10.0
+    """How long to wait for another process under torchrun: one that hangs or was stopped ends the
+    run, which keeps what it has."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
@@ -189,17 +203,19 @@ class DiscoverConfig:
             raise DiscorlError("env.suite: a population has its suites' default options; remove it")
         if any(n < self.window.num_updates for n in self.budgets):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
-        positive = ("steps", "eval_every", "eval_updates", "eval_agents", "snapshot_every")
+        check_at_least(1, "", self, "eval_agents", most=MAX_AT_ONCE)
+        positive = ("steps", "eval_every", "eval_updates", "snapshot_every")
         check_at_least(1, "", self, *positive, "checkpoint_every", "keep_checkpoints", "log_every")
         check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         log_names(self.log)
         check_threads(self.threads)
+        check_timeout(self.timeout_minutes)
         if self.checkpoint_minutes is not None and not self.checkpoint_minutes > 0:
             raise DiscorlError("checkpoint_minutes must be above 0, or None")
         if self.num_imitations < 0:
             raise DiscorlError(f"warm_start must be 0 or more, not {self.warm_start}")
         if abs(self.seed) >= 2**43:  # each group gets its own stream from it, see Discovering
-            raise DiscorlError(f"seed must be below 2^43, not {self.seed}")
+            raise DiscorlError(f"seed must be below 2^43, not {shown(self.seed)}")
 
     @property
     def checkpoint(self) -> CheckpointConfig:
@@ -226,3 +242,11 @@ class DiscoverConfig:
         """The groups that try the rule on held-out tasks."""
         groups = (GroupConfig.parse(text, self.net) for text in groups_of(self.held_out))
         return tuple(replace(group, num_agents=self.eval_agents) for group in groups)
+
+
+MAY_CHANGE = (
+    *("steps", "learning_rate", "meta_optimiser.learning_rate", "meta_optimiser.max_norm"),
+    *("checkpoint_every", "checkpoint_minutes", "keep_checkpoints"),
+    *("threads", "timeout_minutes", "device", "log", "progress", "out"),
+)
+"""What may differ when a run is resumed."""

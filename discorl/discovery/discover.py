@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from discorl import __version__, tree
 from discorl.discovery.build import make_group, starting_rule
-from discorl.discovery.config import DiscoverConfig, GroupConfig, groups_of
+from discorl.discovery.config import MAY_CHANGE, DiscoverConfig, GroupConfig, groups_of
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
 from discorl.discovery.stats import PopulationStats, metric_names
 from discorl.envs.base import close_env
@@ -24,10 +24,12 @@ from discorl.meta.trial import run_trial
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import save_rule
 from discorl.runs import distributed
-from discorl.runs.config_file import read_settings
+from discorl.runs.changes import check_changes
+from discorl.runs.config_file import from_json, read_settings
 from discorl.runs.curves import plot_discovery
 from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row
+from discorl.runs.program import Diverged, read_metrics
 from discorl.runs.run import run
 from discorl.types import Params
 
@@ -39,8 +41,12 @@ class DiscoverResult:
     folder: Path
     rule: DiscoRule
     params: Params
-    metrics: list[Row]
     interrupted: bool
+
+    @property
+    def metrics(self) -> list[Row]:
+        """The rows of metrics.jsonl, read from the folder each time you ask for them."""
+        return read_metrics(self.folder)
 
 
 def discover(
@@ -69,8 +75,9 @@ def resume_discovery(
 ) -> DiscoverResult:
     """Continue a run from its last checkpoint, as if it had never stopped.
 
-    ``changes`` may set ``steps``, ``log``, ``progress`` and when to save checkpoints; the folder
-    remembers them. ``envs`` must be given again. The number of processes may differ.
+    ``changes`` are fields of ``DiscoverConfig``, and the folder remembers them;
+    ``discovery.config.MAY_CHANGE`` lists what may differ. The number of processes may, too.
+    ``envs`` must be given again. A run that diverged goes back to its last good checkpoint.
     """
     config, _ = read_settings(folder, DiscoverConfig, "discover")
     return _run(dataclasses.replace(config, **changes), console, envs, resume=True)
@@ -79,11 +86,11 @@ def resume_discovery(
 def _run(
     config: DiscoverConfig, console: Console | None, envs: Mapping[str, Any] | None, resume: bool
 ) -> DiscoverResult:
-    with distributed.joined(config.device) as ranks:
-        program = Discovering(config, ranks, envs or {})
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
+        program = Discovering(config, ranks, envs)
         done = run(program, console, resume)
     params = program.state.discovery.rule_params
-    return DiscoverResult(done.folder, program.rule, params, done.metrics, done.interrupted)
+    return DiscoverResult(done.folder, program.rule, params, done.interrupted)
 
 
 class Discovering:
@@ -104,8 +111,10 @@ class Discovering:
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
         """The rule at its start, newborn agents, and the groups that try the rule."""
-        del before
         config, ranks = self.config, self.ranks
+        self._resumed = config.out if before else None
+        if before:
+            check_changes(config.out, from_json(DiscoverConfig, before), config, MAY_CHANGE)
         if ranks.size > len(config.groups):
             raise DiscorlError(
                 f"{ranks.size} processes cannot share {len(config.groups)} groups of agents: each "
@@ -127,7 +136,7 @@ class Discovering:
 
     def _group(self, group: GroupConfig) -> Group:
         env = self._users_envs.get(group.task)
-        return make_group(self.config, group, self.rule, self.ranks.device, env)
+        return make_group(self.config, group, self.rule, self.ranks.device, env, self._resumed)
 
     def _generator(self, stream: int) -> torch.Generator:
         device = self.ranks.device
@@ -143,22 +152,22 @@ class Discovering:
         discovery, info = meta_step(
             self.groups, state.discovery, optimiser, state.generators, self._sum, imitate
         )
-        self._check_alive(info, folder)
+        self._check_alive(info)
         state.discovery, state.step = discovery, step
         state.stats.observe(self.owned[self.ranks.rank], info)
         if step % config.snapshot_every == 0 or step == config.steps:
             self._save(folder / "snapshots" / f"rule-{step}.npz")
 
-    def _check_alive(self, info: StepInfo, folder: Path) -> None:
+    def _check_alive(self, info: StepInfo) -> None:
         """Stop when no agent has a usable gradient: the rule has made all of them diverge."""
         if info.num_skipped < info.num_agents:
             return
-        path = folder / self.result
-        self._save(path)
-        raise DiscorlError(
+        raise Diverged(
             f"every agent's meta-gradient was NaN or above --meta-optimiser.max-norm at meta-step "
-            f"{self.state.step + 1}: lower --meta-optimiser.learning-rate or --learning-rate. The "
-            f"last good rule is {path}"
+            f"{self.state.step + 1}. Try: lower --meta-optimiser.learning-rate (now "
+            f"{self.optimiser.learning_rate:g}) or --learning-rate (now "
+            f"{self.config.learning_rate:g}); raise --meta-optimiser.max-norm (now "
+            f"{self.optimiser.max_norm:g}). The rule is as it was before that meta-step"
         )
 
     def _sum(self, params: Params) -> Params:
@@ -197,7 +206,7 @@ class Discovering:
             return ""
         return "Environments that are not on tensors start new episodes; the rest is exact"
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         """The rule and the curves."""
         path = folder / self.result
         self._save(path)

@@ -83,6 +83,11 @@ def close_env(env: Env) -> None:
     getattr(env, "close", lambda: None)()
 
 
+def set_timeout(env: Env, minutes: float) -> None:
+    """How long to wait for what the environment runs, such as processes; most have none."""
+    getattr(env, "set_timeout", lambda minutes: None)(minutes)
+
+
 def check_copies(num_envs: int) -> None:
     """Raise unless there is something to step."""
     if num_envs < 1:

@@ -7,8 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from discorl.bounds import check_at_least
 from discorl.envs.suites.suite_settings import SuiteSettings
 from discorl.errors import DiscorlError
+
+MAX_ACTION_BINS = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,7 @@ class EnvConfig:
     """Options of the task's suite, such as sticky actions; None uses the suite's defaults."""
 
     def __post_init__(self) -> None:
-        if self.action_bins < 2:
-            raise DiscorlError(f"env: action_bins must be at least 2, not {self.action_bins}")
+        check_at_least(2, "env: ", self, "action_bins", most=MAX_ACTION_BINS)
         if not math.isfinite(self.reward_scale) or self.reward_scale == 0:
             raise DiscorlError(
                 f"env: reward_scale must be a number other than 0, not {self.reward_scale}"

@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     def read(self, name: str) -> tuple[list[int], dict[str, Any]] | None:
         """The numbers and the ending in ``name``; None if it is the name of something else."""
         for form in self.name.split(", "):
-            pattern = re.sub("[A-Z]+", r"(\\d+)", form) + self.ending
+            pattern = re.sub("[A-Z]+", r"(\\d{1,9})", form) + self.ending
             if match := re.fullmatch(pattern, name, re.ASCII):
                 return [int(n) for n in match.groups() if n and n.isdecimal()], match.groupdict()
         return None
@@ -79,7 +79,7 @@ TASKS = [
     Entry("catch:ROWSxCOLUMNS", "Catch on a board of the given size", Catch),
     Entry("catch:sampled", "Catch on a random board, 4x4 to 8x8", _sampled_catch),
     *(
-        Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d+))?")
+        Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d{1,9}))?")
         for name, task in GRID_TASKS.items()
     ),
     Entry(
@@ -171,6 +171,12 @@ def make_env(
 def is_tensor_task(name: str) -> bool:
     """Whether the environment called ``name`` would live on tensors, if there is one."""
     return not name.startswith("gym:") and suites.find(name) is None
+
+
+def imported_module(name: str) -> str | None:
+    """The module that the name of an environment says to import; None if it says nothing."""
+    prefix, _, rest = name.partition(":")
+    return (rest.rpartition(":")[0] or None) if prefix in ("gym", "dm_env") else None
 
 
 def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu") -> TensorEnv:

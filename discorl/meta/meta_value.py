@@ -15,7 +15,7 @@ from torch.func import functional_call
 from discorl import optim, tree
 from discorl.agents.agent import adam_clip
 from discorl.agents.update import Each, one_agent
-from discorl.bounds import check_above_0, check_shares
+from discorl.bounds import check_above_0, check_shares, check_widths
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
 from discorl.nets.build import make_torso
@@ -69,8 +69,9 @@ class MetaValueSettings:
     pairing it with the one before."""
 
     def __post_init__(self) -> None:
-        if not self.torso or min(self.torso) < 1:
-            raise DiscorlError("meta_value: torso needs one or more layers of width 1 or more")
+        if not self.torso:
+            raise DiscorlError("meta_value: torso needs one or more layers")
+        check_widths("meta_value: ", self, "torso")
         check_above_0("meta_value: ", self, "learning_rate")
         check_shares("meta_value: ", self, "discount", "lambda_")
 

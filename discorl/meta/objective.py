@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from discorl.bounds import check_numbers
 from discorl.ops.categorical import entropy, kl_divergence, log_prob
 from discorl.ops.step_means import live_mean
 from discorl.types import DiscoTargets, Rollout
@@ -27,6 +28,9 @@ class ObjectiveWeights:
     """Weight of each target's squared mean, which keeps the targets from drifting."""
     target_kl: float = 1e-2
     """Weight of the divergence between the target network's policy and the policy target."""
+
+    def __post_init__(self) -> None:
+        check_numbers("objective: ", self, *self.__dataclass_fields__)
 
 
 @dataclass(frozen=True)

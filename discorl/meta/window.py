@@ -13,7 +13,7 @@ from discorl.agents.agent import Agent
 from discorl.agents.burn_in import warm_up, without_burn_in
 from discorl.agents.network import with_params
 from discorl.agents.update import Each, one_agent, update_agent
-from discorl.bounds import check_at_least
+from discorl.bounds import MAX_AT_ONCE, check_at_least
 from discorl.errors import DiscorlError
 from discorl.meta import objective
 from discorl.meta.meta_value import MetaValue, MetaValueState
@@ -54,7 +54,8 @@ class WindowSettings:
     parts of one, using forward-mode derivatives of the agents' gradient."""
 
     def __post_init__(self) -> None:
-        check_at_least(1, "window: ", self, "num_updates", "num_envs", "valid_rollouts")
+        at_once = ("num_updates", "num_envs", "rollout_length", "valid_length", "valid_rollouts")
+        check_at_least(1, "window: ", self, *at_once, most=MAX_AT_ONCE)
         if self.stride is not None and not 1 <= self.stride <= self.num_updates:
             raise DiscorlError("window: stride must be from 1 to num_updates")
         if self.memory == "plain" and self.num_earlier:
@@ -64,7 +65,8 @@ class WindowSettings:
             )
         if min(self.rollout_length, self.valid_length) < 2:
             raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
-        check_at_least(0, "window: ", self, "num_replayed", "replay_capacity", "burn_in")
+        check_at_least(0, "window: ", self, "num_replayed", "burn_in", most=MAX_AT_ONCE)
+        check_at_least(0, "window: ", self, "replay_capacity")
         if self.burn_in > min(self.rollout_length, self.valid_length) - 2:
             raise DiscorlError(
                 f"window: burn_in {self.burn_in} leaves no transition of a trajectory to learn "

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from discorl.bounds import MAX_WIDTH, check_at_least, check_widths
 from discorl.errors import DiscorlError
 
 TorsoKind = Literal["auto", "mlp", "conv", "nature", "impala"]
@@ -37,8 +38,8 @@ class NetConfig:
     those can be far off, and in long episodes bootstrapping keeps them off for a long time."""
 
     def __post_init__(self) -> None:
-        widths = (*self.torso, self.action_lstm, *self.head_hidden, *self.channels, self.dense)
-        if not self.torso or min(widths) < 1:
-            raise DiscorlError("net: torso needs a layer, and every layer a width of 1 or more")
-        if self.core_lstm < 0:
-            raise DiscorlError(f"net: core_lstm must be 0 (none) or more, not {self.core_lstm}")
+        if not self.torso:
+            raise DiscorlError("net: torso needs a layer")
+        check_widths("net: ", self, "torso", "head_hidden", "channels")
+        check_at_least(1, "net: ", self, "action_lstm", "dense", most=MAX_WIDTH)
+        check_at_least(0, "net: ", self, "core_lstm", most=MAX_WIDTH)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from discorl import tree
-from discorl.agents.replay import Replay
+from discorl.agents.replay import Replay, zeros_like
 from discorl.errors import DiscorlError
 from discorl.types import Params, Rollout
 
@@ -62,7 +62,7 @@ def replay_from_plain(plain: Any, capacity: int, device: torch.device) -> Replay
         raise DiscorlError("the saved replay is broken: its parts have different sizes")
 
     def slots(x: Tensor) -> Tensor:
-        room = x.new_empty(len(x), capacity, *x.shape[2:])
+        room = zeros_like(x, (len(x), capacity, *x.shape[2:]))
         room[:, :size] = x
         return room
 

@@ -56,6 +56,10 @@ class DiscoTrainer:
     step of each episode, which the reference leaves out; None keeps the rule's own setting.
     ``optimiser`` replaces the one made from ``lr`` and ``max_grad_value``. Two trainers with the
     same ``seed`` behave identically.
+
+    An update that would make the loss or the gradient NaN or infinite is skipped, with an error
+    that says why; the agent stays as it was. If you catch it, you can go on, but what caused it
+    stays in the replay until newer trajectories have replaced it.
     """
 
     def __init__(
@@ -235,9 +239,11 @@ class DiscoTrainer:
         if name := not_finite(heads):
             return f"the agent's head '{name}' is NaN or infinite; the update was skipped"
         broken = next(name for name, x in logs.items() if not math.isfinite(x))
+        rewards = batch.rewards.flatten()
         return (
             f"{broken} is {logs[broken]} after {self.grad_steps} updates, so this update was "
-            "skipped: lower lr, or check the scale of observations and rewards"
+            "skipped: lower lr, or check the scale of observations and rewards (the most extreme "
+            f"reward in its batch is {float(rewards[rewards.abs().argmax()]):.3g})"
         )
 
     def _heads(self, batch: Rollout) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from discorl.bounds import check_numbers, check_weights
 from discorl.errors import DiscorlError
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn
@@ -46,6 +47,9 @@ class ActorCriticSettings:
     """Scale value errors by their running deviation (scalar values only)."""
 
     def __post_init__(self) -> None:
+        check_weights("actor_critic: ", self, "policy_cost", "value_cost")
+        check_numbers("actor_critic: ", self, "entropy_cost")
+        ValueHead(self.num_bins, self.max_abs_value)
         if self.normalize_td and self.num_bins:
             raise DiscorlError(
                 "normalize_td needs a scalar value: set num_bins to None or normalize_td to False"

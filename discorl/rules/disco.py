@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from discorl import tree
-from discorl.bounds import check_shares
+from discorl.bounds import check_shares, check_weights
 from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
 from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
@@ -50,6 +50,8 @@ class DiscoSettings:
     """Share of the agent's parameters mixed into the target network at each update."""
 
     def __post_init__(self) -> None:
+        costs = (name for name in self.__dataclass_fields__ if name.endswith("_cost"))
+        check_weights("disco: ", self, *costs)
         check_shares("disco: ", self, "target_rate")
 
 

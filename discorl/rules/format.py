@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,10 @@ import torch
 from numpy.lib import format as npy
 
 from discorl.atomic import atomic_file
+from discorl.bounded import parse_json
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNet, MetaNetSizes
+from discorl.npz import read_npz
 from discorl.types import Params
 
 MAX_FILE_BYTES = 256 * 2**20
@@ -126,61 +127,25 @@ def infer_sizes(arrays: dict[str, np.ndarray]) -> MetaNetSizes:
 def read_archive(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and comment of a rule file, checked before anything is believed."""
     try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise DiscorlError(f"{path} is a folder; name the .npz file in it")
-        if size > MAX_FILE_BYTES:
-            raise DiscorlError(f"{path} is {size} bytes; a rule has at most {MAX_FILE_BYTES}")
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-            if len(infos) > MAX_ARRAYS:
-                raise DiscorlError(f"{path} has {len(infos)} entries, too many for a rule")
-            arrays: dict[str, np.ndarray] = {}
-            budget = MAX_FILE_BYTES
-            for info in infos:
-                name = info.filename.removesuffix(".npy")
-                if name in arrays:
-                    raise DiscorlError(f"{path}: array {name} appears twice")
-                try:
-                    arrays[name] = _read_array(archive, info, budget)
-                except Exception as e:
-                    raise DiscorlError(f"{path}: array {name}: {e}") from None
-                budget -= arrays[name].nbytes
-            comment = json.loads(archive.comment or "{}")
-            if not isinstance(comment, dict):
-                raise DiscorlError(f"{path}: the archive's comment is not a rule's settings")
-            return arrays, comment
-    except DiscorlError:
-        raise
+        arrays, comment = read_npz(path, "a rule file", MAX_FILE_BYTES, MAX_ARRAYS, _check_array)
     except FileNotFoundError:
         raise DiscorlError(f"no such rule file: {path}") from None
     except OSError as e:
         raise DiscorlError(f"cannot read the rule file {path}: {e.strerror or e}") from None
-    except Exception as e:  # zipfile raises a dozen kinds on damaged archives
-        raise DiscorlError(f"{path} is not a rule file, or is damaged: {e}") from None
+    try:
+        settings = parse_json(comment or b"{}")
+    except ValueError as e:
+        raise DiscorlError(f"{path}: the archive's comment is not JSON: {e!s:.80}") from None
+    if not isinstance(settings, dict):
+        raise DiscorlError(f"{path}: the archive's comment is not a rule's settings")
+    return arrays, settings
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, budget: int) -> np.ndarray:
-    """One array, without trusting its header; an exception of any kind says what is wrong."""
-    if not info.filename.endswith(".npy"):
-        raise ValueError("it is not an array")
-    if info.file_size > budget:
-        raise ValueError(f"it claims {info.file_size} bytes: oversized")
-    with archive.open(info) as stream:
-        data = stream.read(info.file_size + 1)
-    buffer = io.BytesIO(data)
-    is_first = npy.read_magic(buffer) == (1, 0)
-    read_header = npy.read_array_header_1_0 if is_first else npy.read_array_header_2_0
-    shape, fortran_order, dtype = read_header(buffer)
+def _check_array(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     if dtype != np.dtype("<f4"):
         raise ValueError(f"its type is {dtype}, but rules are float32")
     if not 1 <= len(shape) <= 3 or min(shape) < 1:
         raise ValueError(f"no rule has an array of shape {list(shape)}")
-    payload, expected = memoryview(data)[buffer.tell() :], 4 * math.prod(shape)
-    if len(payload) != expected:
-        raise ValueError(f"{len(payload)} bytes, not {expected}: truncated or oversized")
-    array = np.frombuffer(payload, dtype)
-    return array.reshape(shape, order="F" if fortran_order else "C")
 
 
 def write_archive(path: Path, params: Params, comment: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from discorl.bounds import check_numbers
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn
 from discorl.ops.step_means import live_mean
@@ -32,6 +33,9 @@ class PolicyGradientSettings:
     """Weight of the entropy bonus."""
     normalize_advantage: bool = True
     """Scale returns by their running mean and deviation."""
+
+    def __post_init__(self) -> None:
+        check_numbers("policy_gradient: ", self, "entropy_cost")
 
 
 @dataclass(frozen=True)

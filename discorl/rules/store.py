@@ -11,11 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from discorl.cache import user_cache
+from discorl.bounded import open_regular
+from discorl.bounds import MAX_SETTING
+from discorl.cache import private_cache, user_cache
 from discorl.errors import DiscorlError
 from discorl.rules.disco import DiscoRule, DiscoSettings
-from discorl.rules.download import download
-from discorl.rules.format import arrays_to_params, read_archive, write_archive
+from discorl.rules.download import MAX_SECONDS, download
+from discorl.rules.format import MAX_FILE_BYTES, arrays_to_params, read_archive, write_archive
 from discorl.rules.values import ReturnSettings, ValueHead
 from discorl.types import Params
 
@@ -27,8 +29,6 @@ DISCO103_URL = (
 )
 DISCO103_ENV = "DISCORL_DISCO103"
 FORMAT_VERSION = 1
-MAX_BINS = 100_000
-MAX_SETTING = 1e9
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,13 @@ def check_disco103(path: Path) -> None:
         )
 
 
-def fetch_disco103(url: str = DISCO103_URL, show_progress: bool = True) -> Path:
-    """Download Disco103 into the user's cache, verified."""
+def fetch_disco103(
+    url: str = DISCO103_URL, show_progress: bool = True, max_seconds: float = MAX_SECONDS
+) -> Path:
+    """Download Disco103 into the user's cache, verified, or raise after ``max_seconds``."""
     try:
-        download(url, cache_path(), DISCO103_SHA256, show_progress)
+        private_cache()
+        download(url, cache_path(), DISCO103_SHA256, show_progress, max_seconds)
     except DiscorlError as e:
         raise DiscorlError(
             f"Disco103 is not on this machine and could not be downloaded: {e}. Put "
@@ -128,7 +131,7 @@ def fetch_disco103(url: str = DISCO103_URL, show_progress: bool = True) -> Path:
 
 def sha256(path: Path) -> str:
     """Checksum of a file."""
-    with path.open("rb") as file:
+    with open_regular(path, MAX_FILE_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -179,7 +182,7 @@ def _sound(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
             sound[name] = _sound(value, defaults[name])
             continue
         if name == "num_bins":
-            is_sound = value is None or (type(value) is int and 2 <= value <= MAX_BINS)
+            is_sound = value is None or type(value) is int
         elif isinstance(defaults[name], bool):
             is_sound = isinstance(value, bool)
         else:

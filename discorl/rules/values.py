@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from discorl.bounds import check_shares
+from discorl.bounds import MAX_SETTING, check_shares, shown
 from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn, alone
 from discorl.ops.softmax import mlp, softmax_linear
 from discorl.types import ActionValues, Layers, Rollout, RuleState, StateValues
+
+MAX_BINS = 100_000
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,21 @@ class ValueHead:
     """Whether the head predicts the value on the signed-hyperbolic scale."""
 
     def __post_init__(self) -> None:
+        if self.num_bins is not None and self.num_bins > MAX_BINS:
+            raise DiscorlError(
+                f"a categorical value has at most {MAX_BINS} bins, not {shown(self.num_bins)}: "
+                "lower num_bins"
+            )
         if self.num_bins is not None and self.num_bins < 2:
             raise DiscorlError(
                 f"a categorical value needs at least 2 bins, not {self.num_bins}: raise num_bins, "
                 "or set it to None for a scalar value"
             )
-        if not 0 < self.max_abs < math.inf:
+        if not 0 < self.max_abs <= MAX_SETTING:
             raise DiscorlError(
-                f"the bins of a value must extend to a number above 0, not {self.max_abs}: set "
-                "max_abs_value to the largest value you expect, such as 300"
+                f"the bins of a value must extend to a number above 0 and at most {MAX_SETTING:g}, "
+                f"not {shown(self.max_abs)}: set max_abs_value to the largest value you expect, "
+                "such as 300"
             )
 
     @property

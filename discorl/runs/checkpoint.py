@@ -157,10 +157,16 @@ class Loaded(NamedTuple):
     step: int
     path: Path
     content: Any
+    is_diverged: bool = False
+    """Whether it was saved because learning had gone wrong."""
 
 
 class CheckpointFolder:
-    """The last ``keep`` checkpoints of a run, as ``checkpoint-<step>.dc``."""
+    """The last ``keep`` checkpoints of a run, as ``checkpoint-<step>.dc``.
+
+    Besides those, ``checkpoint-<step>-diverged.dc`` is what was left when learning went wrong. It
+    takes the place of no other, because what caused the trouble may be in it.
+    """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         if keep < 1:
@@ -168,25 +174,31 @@ class CheckpointFolder:
         self.folder = folder
         self.keep = keep
 
-    def path(self, step: int) -> Path:
+    def path(self, step: int, is_diverged: bool = False) -> Path:
         """The file of a step."""
-        return self.folder / f"checkpoint-{step}.dc"
+        return self.folder / f"checkpoint-{step}{'-diverged' if is_diverged else ''}.dc"
 
-    def steps(self) -> list[int]:
-        """The steps that have a file, oldest first."""
+    def steps(self, is_diverged: bool = False) -> list[int]:
+        """The steps that have a file of this kind, oldest first."""
         if not self.folder.is_dir():
             return []
-        matches = (re.fullmatch(r"checkpoint-(\d+)\.dc", p.name) for p in self.folder.iterdir())
+        name = re.compile(rf"checkpoint-(\d+){'-diverged' if is_diverged else ''}\.dc")
+        matches = (name.fullmatch(p.name) for p in self.folder.iterdir())
         return sorted(int(m.group(1)) for m in matches if m)
 
-    def save(self, step: int, content: Any) -> Path:
-        """Write the checkpoint of ``step``, then remove what is too old."""
-        path = self.path(step)
+    def save(self, step: int, content: Any, is_diverged: bool = False) -> Path:
+        """Write the checkpoint of ``step``, then remove those that it replaces."""
+        path = self.path(step, is_diverged)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise DiscorlError(f"cannot create the folder {self.folder}: {e.strerror}") from None
         save(path, content)
+        for other in self.steps(is_diverged=True):
+            if not is_diverged or other != step:  # the run has found a way past it
+                self.path(other, is_diverged=True).unlink(missing_ok=True)
+        if is_diverged:
+            return path
         # Files of later steps belong to an abandoned attempt; they would be taken for the newest.
         for other in self.steps():
             if other > step:
@@ -195,18 +207,21 @@ class CheckpointFolder:
             self.path(old).unlink(missing_ok=True)
         return path
 
-    def latest(self) -> Loaded | None:
+    def latest(self, even_diverged: bool = False) -> Loaded | None:
         """The newest checkpoint that is whole, or None if there are no checkpoints at all.
 
-        Damaged ones are skipped with a warning. It is an error if all of them are damaged.
+        What diverged counts only if nothing else is there, or with ``even_diverged``. Damaged ones
+        are skipped with a warning. It is an error if all of them are damaged.
         """
-        steps = self.steps()
-        for step in reversed(steps):
-            path = self.path(step)
+        kept = [(step, bad) for bad in (True, False) for step in self.steps(bad)]
+        if even_diverged:
+            kept.sort(key=lambda one: (one[0], not one[1]))
+        for step, is_diverged in reversed(kept):
+            path = self.path(step, is_diverged)
             try:
-                return Loaded(step, path, load(path))
+                return Loaded(step, path, load(path), is_diverged)
             except DamagedFile as e:
                 warnings.warn(f"{e}; using the checkpoint before it", stacklevel=2)
-        if steps:
+        if kept:
             raise DiscorlError(f"all checkpoints in {self.folder} are damaged: start the run over")
         return None

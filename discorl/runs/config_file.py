@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import sys
 import types
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from discorl.bounded import Unreadable, parse_json, read_bytes
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
 
 VERSION = 1
 """Version of the file's format; the oldest files have none."""
+MAX_CONFIG_BYTES = 2**20
 COMMANDS = {
     "train": "resume it with 'discorl train --resume {0}'",
     "discover": "resume it with 'discorl discover --resume {0}', or train an agent with its rule: "
@@ -31,12 +33,14 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     """The config.json of a run, whatever its kind."""
     path = folder / "config.json"
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_bytes(path, MAX_CONFIG_BYTES))
+    except Unreadable:
+        raise
     except FileNotFoundError:
         raise NoRun(f"{folder} is not a run: it has no config.json") from None
     except OSError as e:
         raise DiscorlError(f"cannot read {path}: {e.strerror}") from None
-    except (ValueError, RecursionError) as e:
+    except ValueError as e:
         raise DiscorlError(f"cannot read {path}: it is not JSON ({e!s:.80})") from None
     if not isinstance(content, dict):
         raise DiscorlError(
@@ -71,38 +75,76 @@ def read_settings(folder: Path | str, cls: type[T], kind: str) -> tuple[T, dict[
     check_kind(folder, content, kind)
     try:
         return from_json(cls, content | {"out": str(folder)}), content
-    except DiscorlError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
+    except DiscorlError as e:
         raise not_a_configuration(folder, e) from None
 
 
 def not_a_configuration(folder: Path, error: Exception) -> DiscorlError:
     """The error for a config.json whose entries make no sense."""
     path = folder / "config.json"
-    return DiscorlError(f"{path} is not the configuration of a run ({error!r})")
+    return DiscorlError(f"{path} is not the configuration of a run: {error}")
 
 
-def from_json(cls: type[T], content: dict[str, Any]) -> T:
-    """A dataclass from JSON; unknown entries are ignored, missing ones get their default."""
+def from_json(cls: type[T], content: Any, where: str = "") -> T:
+    """A dataclass from JSON; unknown entries are ignored, missing ones get their default.
+
+    Raises if an entry is not of its field's type; ``where`` is the entry that this is.
+    """
+    if not isinstance(content, dict):
+        raise DiscorlError(f"{where or 'it'} should be a group of settings, not {content!r:.40}")
     hints = typing.get_type_hints(cls)
     names = {f.name for f in dataclasses.fields(cls)} & content.keys()  # pyright: ignore
-    return cls(**{name: _convert(hints[name], content[name]) for name in names})
+    return cls(**{name: _convert(hints[name], content[name], where + name) for name in names})
 
 
-def _convert(hint: Any, value: Any) -> Any:
-    """What JSON cannot express: nested settings, tuples and paths."""
-    if value is None:
-        return None
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """The value in the type that its field has; what JSON cannot express are tuples and paths."""
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    options = typing.get_args(hint) if is_union else (hint,)
     settings: list[Any] = [o for o in options if dataclasses.is_dataclass(o)]
-    if settings:
-        if not isinstance(value, dict):
-            raise TypeError(f"{value!r:.40} where settings should be")
-        return from_json(min(settings, key=lambda cls: _misfit(cls, value)), value)
-    if isinstance(value, list):
-        return tuple(_convert(Any, v) for v in value)
-    return Path(value) if Path in options else value
+    if settings and isinstance(value, dict):
+        return from_json(min(settings, key=lambda cls: _misfit(cls, value)), value, f"{where}.")
+    for option in options:
+        if typing.get_origin(option) is tuple and isinstance(value, list):
+            (of_each, *_) = typing.get_args(option)
+            return tuple(_convert(of_each, v, f"{where}[{i}]") for i, v in enumerate(value))
+        if (found := _as(option, value)) is not _NOTHING:
+            return found
+    expected = " or ".join(_described(option) for option in options)
+    raise DiscorlError(f"{where} should be {expected}, not {value!r:.40}")
+
+
+_NOTHING = object()
+
+
+def _as(option: Any, value: Any) -> Any:
+    """The value as one of the plain types; ``_NOTHING`` if it is of another."""
+    if typing.get_origin(option) is typing.Literal:
+        return value if value in typing.get_args(option) else _NOTHING
+    if option is types.NoneType:
+        return None if value is None else _NOTHING
+    if option is bool:
+        return bool(value) if value in (False, True) else _NOTHING
+    if option in (int, float) and isinstance(value, int | float):
+        if option is int:  # from Python, 1e6 steps are as good as 1000000
+            return int(value) if isinstance(value, int) or value.is_integer() else _NOTHING
+        is_float = isinstance(value, float) or abs(value) <= sys.float_info.max
+        return value if is_float else _NOTHING
+    if option in (str, Path) and isinstance(value, str):
+        return option(value)
+    return _NOTHING
+
+
+def _described(option: Any) -> str:
+    """The name of a type for the user."""
+    if typing.get_origin(option) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(option)))
+    if typing.get_origin(option) is tuple:
+        return "a list"
+    if dataclasses.is_dataclass(option):
+        return "a group of settings"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(option, "a path" if option is Path else "null")
 
 
 def _misfit(cls: Any, value: dict[str, Any]) -> int:

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import io
+import math
+from array import array
+from collections.abc import Callable, Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from discorl.atomic import write_atomically
-from discorl.runs.metrics import Row
+from discorl.runs.metrics import GAP, Row
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+MAIN_METRICS = ("success", "return", "meta_return")
+MAX_POINTS = 8000
+"""Points kept of a line in a picture: some for every pixel of its width."""
 
 
-def main_metric(rows: list[Row]) -> str:
+def main_metric(names: Collection[str]) -> str:
     """What the curve of a run shows: the success rate if there is one, else a mean return."""
-    names = ("success", "return", "meta_return")
-    return next((name for name in names if any(name in row for row in rows)), "return")
+    return next((name for name in MAIN_METRICS if name in names), "return")
 
 
-def plot_curve(path: Path, rows: list[Row], title: str, success_name: str) -> None:
+def plot_curve(path: Path, rows: Iterable[Row], title: str, success_name: str) -> None:
     """Draw return or success rate, and the loss, against environment steps."""
-    metric = main_metric(rows)
+    lines = _lines(rows, "env_steps", lambda name: name in (*MAIN_METRICS, "loss"))
+    metric = main_metric(lines.keys())
     figure = _new_figure(8, 5)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    _draw(upper, rows, "env_steps", metric, color="#2d6cdf")
-    _draw(lower, rows, "env_steps", "loss", color="#888888")
+    _draw(upper, lines.get(metric), color="#2d6cdf")
+    _draw(lower, lines.get("loss"), color="#888888")
     upper.set(title=title, ylabel=success_name if metric == "success" else "return")
     if metric == "success":
         upper.set_ylim(-0.02, 1.02)
@@ -33,21 +41,81 @@ def plot_curve(path: Path, rows: list[Row], title: str, success_name: str) -> No
     _save(figure, path)
 
 
-def plot_discovery(path: Path, rows: list[Row]) -> None:
+def plot_discovery(path: Path, rows: Iterable[Row]) -> None:
     """Returns of the population and on held-out tasks, by meta-step."""
     figure = _new_figure(11, 4.5)
+    lines = _lines(rows, "step", lambda name: name.startswith(("return/", "held_out/")))
     titles = ("Population, while it is trained", "Fresh agents on held-out tasks")
     for axes, prefix, title in zip(
         figure.subplots(1, 2), ("return/", "held_out/"), titles, strict=True
     ):
-        names = sorted({k for row in rows for k in row if k.startswith(prefix)})
+        names = sorted(name for name in lines if name.startswith(prefix))
         for name in names:
-            _draw(axes, rows, "step", name, label=name.removeprefix(prefix), linewidth=1.5)
+            _draw(axes, lines[name], label=name.removeprefix(prefix), linewidth=1.5)
         axes.set(title=title, xlabel="meta-step", ylabel="mean return")
         axes.grid(alpha=0.3)
         if names:
             axes.legend(fontsize=8)
     _save(figure, path)
+
+
+class _Line:
+    """A line of any length, with as many of its points as can be told apart."""
+
+    def __init__(self) -> None:
+        self._x, self._y = array("d"), array("d")
+        self._new_x, self._new_y = array("d"), array("d")
+        self._stretch = 2  # points of which two are kept
+        self._gaps = 0
+
+    def add(self, x: float, y: float, gaps: int) -> None:
+        """Add a point; ``gaps`` were passed so far, and the line breaks at a new one."""
+        if gaps != self._gaps and (self._x or self._new_x):
+            self._append(x, math.nan)
+        self._gaps = gaps
+        self._append(x, y)
+
+    def points(self) -> tuple[array[float], array[float]]:
+        """Where it goes."""
+        return self._x + self._new_x, self._y + self._new_y
+
+    def _append(self, x: float, y: float) -> None:
+        self._new_x.append(x)
+        self._new_y.append(y)
+        if len(self._new_x) < self._stretch:
+            return
+        x_kept, y_kept = _extremes(self._new_x, self._new_y, self._stretch)
+        self._x += x_kept
+        self._y += y_kept
+        self._new_x, self._new_y = array("d"), array("d")
+        if len(self._x) == 2 * MAX_POINTS:
+            self._x, self._y = _extremes(self._x, self._y, 4)
+            self._stretch *= 2
+
+
+def _extremes(x: array[float], y: array[float], stretch: int) -> tuple[array[float], array[float]]:
+    """Of every so many points the lowest and the highest, so that no peak is lost.
+
+    A break counts as both.
+    """
+    if stretch == 2:
+        return x, y
+    points = [np.array(values).reshape(-1, stretch) for values in (x, y)]
+    lowest, highest = points[1].argmin(axis=1), points[1].argmax(axis=1)
+    kept = np.sort(np.stack([lowest, highest], axis=1), axis=1)
+    x_kept, y_kept = (np.take_along_axis(values, kept, axis=1) for values in points)
+    return array("d", x_kept.tobytes()), array("d", y_kept.tobytes())
+
+
+def _lines(rows: Iterable[Row], x: str, wanted: Callable[[str], bool]) -> dict[str, _Line]:
+    """The fields that are wanted, against the field ``x``, in one pass over the rows."""
+    lines: dict[str, _Line] = {}
+    gaps = 0
+    for row in rows:
+        gaps += GAP in row
+        for name in filter(wanted, row):
+            lines.setdefault(name, _Line()).add(row[x], row[name], gaps)
+    return lines
 
 
 def _new_figure(width: float, height: float) -> Any:
@@ -56,9 +124,9 @@ def _new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _draw(axes: Any, rows: list[Row], x: str, y: str, **style: Any) -> None:
-    if points := [(row[x], row[y]) for row in rows if y in row]:
-        axes.plot(*zip(*points, strict=True), **style)
+def _draw(axes: Any, line: _Line | None, **style: Any) -> None:
+    if line is not None:
+        axes.plot(*line.points(), **style)
     axes.grid(alpha=0.3)
 
 
@@ -68,10 +136,15 @@ def _save(figure: Any, path: Path) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def text_curve(rows: list[Row], width: int = 60, height: int = 6) -> str:
+def text_curve(rows: Iterable[Row], width: int = 60, height: int = 6) -> str:
     """The curve in block characters, for the terminal."""
-    metric = main_metric(rows)
-    values = [row[metric] for row in rows if metric in row]
+    found: dict[str, array[float]] = {}
+    for row in rows:
+        for name in MAIN_METRICS:
+            if name in row:
+                found.setdefault(name, array("d")).append(row[name])
+    metric = main_metric(found.keys())
+    values = found.get(metric)
     if not values:
         return ""
     count = min(width, len(values))

@@ -7,6 +7,7 @@ Anything else they send each other is a tree in checkpoint form, so nothing is u
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +19,27 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from discorl.atomic import write_atomically
 from discorl.errors import DiscorlError
 from discorl.runs.checkpoint import from_bytes, to_bytes
 from discorl.runs.device import choose_device
 
-TIMEOUT = timedelta(minutes=10)
+TIMEOUT_MINUTES = 10.0
+MAX_TIMEOUT_MINUTES = 100_000
+JOB_FILE = ".torchrun"
+"""Says which torchrun has begun a run, until the run ends."""
+
+
+class LostContact(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """Another process is gone or does not answer. What this one has is worth keeping."""
+
+
+def check_timeout(minutes: float) -> None:
+    """Raise unless processes can wait for that long."""
+    if not 0 < minutes <= MAX_TIMEOUT_MINUTES:
+        raise DiscorlError(
+            f"timeout_minutes must be above 0 and at most {MAX_TIMEOUT_MINUTES}, not {minutes}"
+        )
 
 
 @dataclass(frozen=True)
@@ -62,8 +79,9 @@ class Ranks:
         return (seed + self.rank * 0x9E3779B97F4A7C15) % 2**63 if self.rank else seed
 
 
-def start(device: str = "auto", timeout: timedelta = TIMEOUT) -> Ranks:
+def start(device: str = "auto", timeout_minutes: float = TIMEOUT_MINUTES) -> Ranks:
     """Join the other processes if torchrun has started some; else be the only one."""
+    timeout = timedelta(minutes=timeout_minutes)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if "RANK" not in os.environ or size == 1:
         return Ranks(0, 1, choose_device(device))
@@ -87,19 +105,44 @@ def start(device: str = "auto", timeout: timedelta = TIMEOUT) -> Ranks:
 
 
 def was_begun(out: Path | None, ranks: Ranks) -> bool:
-    """Whether the processes that torchrun restarted had begun the run in ``out``."""
+    """Whether the processes that torchrun restarted had begun the run in ``out`` themselves."""
     if out is None:
         raise DiscorlError(
             "torchrun has restarted this run, which can only continue if it knows its folder: "
             "set --out when you use --max-restarts"
         )
-    return broadcast((out / "config.json").exists() if ranks.is_first else None)
+    return broadcast(_is_ours(out) if ranks.is_first else None)
+
+
+def mark_as_begun(folder: Path, ranks: Ranks) -> None:
+    """Leave a note for the processes that torchrun may start in place of these."""
+    if ranks.size > 1:
+        write_atomically(folder / JOB_FILE, _job().encode())
+
+
+def mark_as_ended(folder: Path, ranks: Ranks) -> None:
+    """Remove the note."""
+    if ranks.is_first:
+        (folder / JOB_FILE).unlink(missing_ok=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return (folder / JOB_FILE).read_bytes() == _job().encode()
+    except OSError:
+        return False
+
+
+def _job() -> str:
+    """A name for this torchrun, the same after restarts: its own, or the process of the first."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return f"{socket.gethostname()} {os.getppid()}" if run_id == "none" else run_id
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[Ranks]:
+def joined(device: str = "auto", timeout_minutes: float = TIMEOUT_MINUTES) -> Iterator[Ranks]:
     """Be one of the processes of a run while this is open."""
-    ranks = start(device)
+    ranks = start(device, timeout_minutes)
     try:
         yield ranks
     finally:
@@ -231,7 +274,10 @@ def _together() -> Iterator[None]:
         yield
     except RuntimeError as e:
         reason = str(e).splitlines()[0][:120]
-        raise DiscorlError(
-            f"lost contact with another process of this run ({reason}); "
-            "continue from the last checkpoint with --resume"
-        ) from None
+        what = f"lost contact with another process of this run ({reason})"
+        if "timed out" in str(e).lower():
+            what = (
+                f"another process of this run has not answered in time ({reason}): it hangs or was "
+                "stopped, or --timeout-minutes must be raised"
+            )
+        raise LostContact(f"{what}; continue from the last checkpoint with --resume") from None

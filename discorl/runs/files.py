@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,14 +17,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from discorl.atomic import write_atomically
+from discorl.atomic import RANDOM, own_files, remove_partial, write_atomically
 from discorl.errors import DiscorlError
+from discorl.npz import read_npz
 from discorl.types import Params
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+MAX_PARAMS_BYTES, MAX_PARAMS = 4 * 2**30, 10_000
+"""Of an agent: a thousand million parameters; the paper's largest have a few per cent of that."""
+PARAMS_DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
+WRITTEN = {
+    ".": r"(?:config\.json|metrics\.jsonl|(?:agent|env|rule)\.npz|curve\.png|wandb-id|\.torchrun)",
+    "checkpoints": r"checkpoint-\d+(?:-[a-z]+)?\.dc",
+    "snapshots": r"rule-\d+\.npz",
+}
+"""What a run writes, by the folder it is in."""
 
 
 def new_run_folder(out: Path | None, default_name: str) -> Path:
@@ -39,8 +52,8 @@ def new_run_folder(out: Path | None, default_name: str) -> Path:
             # Another run began in the same second.
             folder = folder.with_name(f"{folder.name}-{os.getpid()}")
             folder.mkdir()
-        (folder / ".write-test").touch()
-        (folder / ".write-test").unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # it can be written to
     except OSError as e:
         raise DiscorlError(
             f"cannot write to {folder}: {e.strerror}; choose another --out"
@@ -80,7 +93,8 @@ def _check_free(folder: Path) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Lock a run's folder; a second process that tries to train into it is refused.
 
-    The system releases the lock when the process ends, however it ends.
+    The system releases the lock when the process ends, however it ends. What a killed process was
+    writing at that moment is removed.
     """
     if fcntl is None:
         yield
@@ -95,9 +109,24 @@ def held(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # some network file systems have no locks
+        else:
+            _remove_leftovers(folder)
         yield
     finally:
         os.close(handle)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of the run in ``folder``, which must be locked, and of no one else."""
+    for place, names in WRITTEN.items():
+        remove_partial(folder / place, names)
+        # Earlier versions gave them no ending. A word (.original) or a date is not one of them, nor
+        # is what others may read.
+        early = re.compile(rf"\.(?:{names})\.(?=.*[a-z])(?=.*[0-9_]){RANDOM}")
+        for path, found in own_files(folder / place, early):
+            if found.st_mode & 0o077 == 0:
+                with suppress(OSError):
+                    path.unlink()
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -126,12 +155,17 @@ def save_params(path: Path, params: Params) -> None:
 def load_params(path: Path) -> Params:
     """Parameters that ``save_params`` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: torch.from_numpy(archive[name]) for name in archive.files}
+        arrays, _ = read_npz(
+            path, "an agent file", MAX_PARAMS_BYTES, MAX_PARAMS, _check_params_array
+        )
     except FileNotFoundError:
         raise DiscorlError(f"no agent at {path}: is this the folder of a finished run?") from None
-    except Exception:  # NumPy's own message suggests unpickling it
-        raise DiscorlError(
-            f"{path} is not an agent file, or is damaged: resume the run that wrote it, or restore "
-            "a copy"
-        ) from None
+    except (OSError, DiscorlError) as e:
+        reason = e if isinstance(e, DiscorlError) else f"cannot read {path}: {e.strerror or e}"
+        raise DiscorlError(f"{reason}. Resume the run that wrote it, or restore a copy") from None
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _check_params_array(dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    if dtype.name not in PARAMS_DTYPES or not dtype.isnative or len(shape) > 8:
+        raise ValueError(f"no agent has an array {dtype} {list(shape)!s:.60}")

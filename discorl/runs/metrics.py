@@ -1,20 +1,32 @@
-"""Where the metrics of a run go: metrics.jsonl always, other places if asked."""
+"""metrics.jsonl, the record of a run: written and read row by row, never held as a whole."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from discorl.atomic import write_atomically
+from discorl.atomic import atomic_file
+from discorl.bounded import open_regular
 from discorl.errors import DiscorlError
 
 Row = dict[str, Any]
+Gap = tuple[int, int]
+"""The first and the last step that should have a row and have none."""
 
 TIMING_FIELDS = ("seconds", "steps_per_second", "env_steps_per_second")
 """What differs between two otherwise equal runs."""
+GAP = "gap"
+"""The field of a row before which others were lost."""
+MAX_FILE_BYTES = 64 * 2**30
+MAX_LINE_BYTES = 2**20
+MAX_NAMED = 3
+"""Gaps that a message names."""
 
 
 class Log(Protocol):
@@ -46,25 +58,61 @@ class MetricsFile:
             if self._file.write(data) != len(data):
                 raise OSError(0, "the disk is full")
         except OSError as e:
-            raise DiscorlError(
-                f"cannot write {self._path}: {e.strerror}; free some space, then use --resume"
-            ) from None
+            raise self._failed(e) from None
 
     def sync(self) -> None:
         """Make sure that the rows survive a power cut."""
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as e:
+            raise self._failed(e) from None
 
     def close(self) -> None:
+        with suppress(DiscorlError):  # the end of a run has better things to say
+            self.sync()
         self._file.close()
+
+    def _failed(self, e: OSError) -> DiscorlError:
+        return DiscorlError(
+            f"cannot write {self._path}: {e.strerror}; free some space, then use --resume"
+        )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The rows of a metrics file, read anew by every loop over them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[Row]:
+        return (row for _, row in _lines(self._path))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a metrics file, one for each line; a last line that was cut short is left out."""
+    """All rows of a metrics file at once; ``Rows`` is for those who can do without."""
+    return list(Rows(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
+    """Each line and what it says; a last line that was cut short is left out."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        if not path.exists():
+            return
+        with open_regular(path, MAX_FILE_BYTES) as file:
+            for number in count(1):
+                line = file.readline(MAX_LINE_BYTES)
+                damaged = f"{path} is damaged at line {number}"
+                if line.endswith(b"\n"):
+                    yield line, _parse(line, damaged)
+                elif len(line) == MAX_LINE_BYTES:
+                    raise DiscorlError(f"{damaged}: it is longer than {MAX_LINE_BYTES:,} bytes")
+                else:
+                    return
     except OSError as e:
         raise DiscorlError(f"cannot read {path}: {e.strerror}") from None
-    return [_parse(line, f"{path} is damaged at line {n}") for n, line in enumerate(lines, 1)]
 
 
 def _parse(line: bytes, damaged: str) -> Row:
@@ -74,9 +122,16 @@ def _parse(line: bytes, damaged: str) -> Row:
         raise DiscorlError(f"{damaged}: it is not JSON: {line[:40]!r}") from None
     if not isinstance(row, dict):
         raise DiscorlError(f"{damaged}: it is not an object")
-    if type(row.get("step")) is not int:
+    if type(step := row.get("step")) is not int or not 0 <= step < 2**63:
         raise DiscorlError(f"{damaged}: it has no step")
+    for name, value in row.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or (isinstance(value, int) and abs(value) >= 2**63):
+            raise DiscorlError(f"{damaged}: its {name:.40} is not a number")
     return row
+
+
+# --- which rows there should be ------------------------------------------------------------------
 
 
 def is_due(step: int, intervals: Sequence[int]) -> bool:
@@ -84,89 +139,78 @@ def is_due(step: int, intervals: Sequence[int]) -> bool:
     return any(step % n == 0 for n in intervals)
 
 
-def rewind(path: Path, step: int, row_every: Sequence[int], last: int) -> list[Row]:
-    """Cut a metrics file back to what an uninterrupted run to ``last`` has logged by ``step``."""
+@dataclass(frozen=True)
+class Due:
+    """The steps that should have a row."""
 
-    def belongs(n: int) -> bool:
-        return n <= step and (n == last or is_due(n, row_every))
+    every: Sequence[int]
+    """Intervals, side by side; none if nothing is known about them."""
 
-    rows = [row for row in read_rows(path) if belongs(row["step"])]
-    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-    return rows
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Due:
+        """What a config.json says about it."""
+        every = (config.get(name) for name in ("log_every", "eval_every"))
+        return Due([n for n in every if type(n) is int and n > 0])
 
+    def missing(self, before: int, after: int) -> Gap | None:
+        """What lies strictly between the steps of two neighbouring rows and should have a row."""
+        first = min((before - before % n + n for n in self.every), default=after)
+        if first >= after:
+            return None
+        return first, max(after - 1 - (after - 1) % n for n in self.every)
 
-class TensorBoardLog:
-    """Event files for TensorBoard, in ``tensorboard`` below the run's folder."""
-
-    def __init__(self, folder: Path, first_step: int = 0) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as e:
-            raise DiscorlError(
-                f"--log tensorboard needs a package: pip install 'discorl[tensorboard]' ({e})"
-            ) from None
-        purge = first_step + 1 if first_step else None  # drop what a killed run logged after it
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
-
-    def write(self, row: Row) -> None:
-        for name, value in row.items():
-            if name != "step":
-                self._writer.add_scalar(name, value, row["step"])
-
-    def close(self) -> None:
-        self._writer.close()
+    def gaps(self, steps: Iterable[int], until: int = 0) -> list[Gap]:
+        """All that is missing between ``steps`` and then up to ``until``."""
+        found, before = [], 0
+        for step in steps:
+            found.append(self.missing(before, step))
+            before = step
+        found.append(self.missing(before, until + 1))
+        return [gap for gap in found if gap]
 
 
-class WandbLog:
-    """Weights & Biases; WANDB_PROJECT, WANDB_MODE and the like are taken from the environment."""
-
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError as e:
-            raise DiscorlError(
-                f"--log wandb needs a package: pip install 'discorl[wandb]' ({e})"
-            ) from None
-        id_file = folder / "wandb-id"
-        # One run there for one folder here, even if it was killed before its first checkpoint.
-        known = id_file.read_text() if id_file.exists() else None
-        try:
-            self._run: Any = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", "discorl"),
-                dir=str(folder),
-                name=folder.name,
-                config=config,
-                id=known,
-                resume="allow" if known else None,
-            )
-        except Exception as e:  # its own, of many kinds: no login, no network
-            raise DiscorlError(
-                f"Weights & Biases did not start ({e}); log in with 'wandb login', or set "
-                "WANDB_MODE=offline"
-            ) from None
-        write_atomically(id_file, self._run.id.encode())
-
-    def write(self, row: Row) -> None:
-        self._run.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
-
-    def close(self) -> None:
-        self._run.finish()
+def name_steps(gaps: Sequence[Gap]) -> str:
+    """The missing steps in words."""
+    named = [f"steps {a} to {b}" if a < b else f"step {a}" for a, b in gaps[:MAX_NAMED]]
+    more = [f"{len(gaps) - MAX_NAMED} more gaps"] if len(gaps) > MAX_NAMED else []
+    *most, last = [*named, *more]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
-LOGS = ("tensorboard", "wandb")
+# --- going back ----------------------------------------------------------------------------------
 
 
-def log_names(text: str) -> list[str]:
-    """The logs that ``--log`` asks for, separated by commas."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in LOGS:
-            raise DiscorlError(f"log: there is no log called '{name}'; use {' or '.join(LOGS)}")
-    return names
+@dataclass
+class Rewound:
+    """What a metrics file holds after it was cut back."""
+
+    last_step: int = 0
+    """Of its last row; 0 if it has none."""
+    open_gap: Gap | None = None
+    """What is missing after that, for the next row to say."""
+    new_gaps: list[Gap] = field(default_factory=list)
+    """All that is missing without a row that says so."""
 
 
-def open_log(name: str, folder: Path, config: dict[str, Any], first_step: int = 0) -> Log:
-    """A log besides metrics.jsonl; a resumed run adds to it after ``first_step``."""
-    if name == "tensorboard":
-        return TensorBoardLog(folder, first_step)
-    return WandbLog(folder, config)
+def rewind(path: Path, step: int, due: Due, last: int) -> Rewound:
+    """Cut a metrics file back to what an uninterrupted run to ``last`` has logged by ``step``.
+
+    Where rows are missing, the row after them says so from now on.
+    """
+    left = Rewound()
+    try:
+        with atomic_file(path) as file:
+            for line, row in _lines(path):
+                n = row["step"]
+                if n > step or not (n == last or is_due(n, due.every)):
+                    continue
+                if GAP not in row and (gap := due.missing(left.last_step, n)):
+                    left.new_gaps.append(gap)
+                    line = (json.dumps(row | {GAP: gap}) + "\n").encode()
+                file.write(line)
+                left.last_step = n
+    except OSError as e:
+        raise DiscorlError(f"cannot write {path}: {e.strerror}; free some space") from None
+    left.open_gap = due.missing(left.last_step, step + 1)
+    left.new_gaps += [left.open_gap] if left.open_gap else []
+    return left

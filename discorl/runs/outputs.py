@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,20 @@ from rich.console import Console
 
 from discorl.runs.checkpoint import CheckpointFolder
 from discorl.runs.files import write_json
-from discorl.runs.metrics import Log, MetricsFile, Row, is_due, log_names, open_log, rewind
+from discorl.runs.logs import log_names, open_log
+from discorl.runs.metrics import (
+    GAP,
+    Due,
+    Gap,
+    Log,
+    MetricsFile,
+    Rewound,
+    Row,
+    Rows,
+    is_due,
+    name_steps,
+    rewind,
+)
 from discorl.runs.program import Program
 from discorl.runs.progress import RunProgress
 
@@ -26,9 +41,11 @@ class Outputs:
         self, program: Program, folder: Path, settings: dict[str, Any], console: Console
     ) -> None:
         self.folder = folder
-        self.rows: list[Row] = []
+        self.rows: Iterable[Row] = ()
+        """All that were logged so far; they are in the file, not in memory."""
         self._program = program
         self._metrics: MetricsFile | None = None
+        self._logged = Rewound()
         self._logs: list[Log] = []
         config, state = program.config, program.state
         self._checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
@@ -40,7 +57,10 @@ class Outputs:
                     opened.callback(self._logs[-1].close)
                 write_json(folder / "config.json", settings)
                 path = folder / "metrics.jsonl"
-                self.rows = rewind(path, state.step, program.row_every, config.steps)
+                self._logged = rewind(path, state.step, Due(program.row_every), config.steps)
+                if gaps := self._logged.new_gaps:
+                    warnings.warn(_lost(path, gaps), stacklevel=2)
+                self.rows = Rows(path)
                 self._metrics = MetricsFile(path)
                 opened.callback(self._metrics.close)
             self._opened = opened.pop_all()
@@ -65,8 +85,8 @@ class Outputs:
     def lacks_last_row(self) -> bool:
         """Whether the last step is done but not logged; the first process knows."""
         step = self._program.state.step
-        is_logged = bool(self.rows) and self.rows[-1]["step"] == step
-        return self._metrics is not None and step == self._program.config.steps and not is_logged
+        is_last = step == self._program.config.steps
+        return self._metrics is not None and is_last and self._logged.last_step != step
 
     def log(self) -> None:
         """Send a row of metrics everywhere."""
@@ -82,8 +102,9 @@ class Outputs:
         row |= values
         if self._metrics is None:
             return
-        self.rows.append(row)
-        for log in (self._metrics, *self._logs):
+        gap, self._logged = self._logged.open_gap, Rewound(state.step)
+        self._metrics.write(row | {GAP: gap} if gap else row)
+        for log in self._logs:
             log.write(row)
         self._progress.update(state.step, row)
 
@@ -98,13 +119,20 @@ class Outputs:
         passed = time.monotonic() - self._saved_at
         return self._program.config.checkpoint.are_due(self._program.state.step, passed)
 
-    def save_checkpoint(self) -> Path | None:
-        """Write a checkpoint, unless the configuration wants none."""
+    def save_checkpoint(self, is_diverged: bool = False) -> Path | None:
+        """Write a checkpoint, unless the configuration wants none; say if learning went wrong."""
         if not self._program.config.checkpoint.are_wanted:
             return None
         content, step = self._program.snapshot(), self._program.state.step
         if self._metrics is not None:
             self._metrics.sync()  # the rows before the state that follows them
-            self._checkpoints.save(step, content)
+            self._checkpoints.save(step, content, is_diverged)
         self._saved_at = time.monotonic()
-        return self._checkpoints.path(step)
+        return self._checkpoints.path(step, is_diverged)
+
+
+def _lost(path: Path, gaps: Sequence[Gap]) -> str:
+    return (
+        f"{path} has no rows for {name_steps(gaps)}: they were lost, or the run stopped before "
+        f"they were written; the row after them is marked '{GAP}', and nothing else is affected"
+    )

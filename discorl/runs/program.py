@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from discorl.errors import DiscorlError
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.distributed import Ranks
-from discorl.runs.metrics import Row
+from discorl.runs.metrics import Row, read_rows
 from discorl.runs.threads import Threads
 
 
@@ -118,8 +118,11 @@ class Program(Protocol):
         """
         ...
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
-        """Write the result, and say where it is. Other processes may be gone."""
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
+        """Write the result, and say where it is. Other processes may be gone.
+
+        ``rows`` come from the run's file, each time they are asked for: there may be millions.
+        """
         ...
 
 
@@ -128,5 +131,17 @@ class RunResult:
     """A finished or interrupted run."""
 
     folder: Path
-    metrics: list[Row]
     interrupted: bool
+
+    @property
+    def metrics(self) -> list[Row]:
+        """The rows of metrics.jsonl, read from the folder each time you ask for them."""
+        return read_metrics(self.folder)
+
+
+def read_metrics(folder: Path) -> list[Row]:
+    """What a run has logged so far."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        raise DiscorlError(f"{path} is gone: read a run's metrics before you remove its folder")
+    return read_rows(path)

@@ -7,6 +7,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from discorl.runs.terminal import say
+
 NUM_LINES = 20
 
 
@@ -30,7 +32,7 @@ class RunProgress:
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
             TextColumn("eta"),
             TimeRemainingColumn(),
             console=console,
@@ -55,9 +57,7 @@ class RunProgress:
             self._printed = due
             elapsed = time.monotonic() - self._start
             left = elapsed / max(step - self._first, 1) * (self._total - step)
-            self._console.print(
-                f"step {step}/{self._total}  {status}  eta {left:.0f}s", highlight=False
-            )
+            say(self._console, f"step {step}/{self._total}  {status}  eta {left:.0f}s")
 
     def _fields(self, metrics: dict[str, float]) -> list[str]:
         shown = []

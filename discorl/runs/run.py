@@ -11,21 +11,39 @@ import torch
 from rich.console import Console
 
 from discorl import __version__
-from discorl.errors import DiscorlError, EnvFailure
+from discorl.bounds import MAX_COUNT, shown
+from discorl.errors import DiscorlError, EnvFailure, is_out_of_memory
 from discorl.runs import distributed
-from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
+from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder, Loaded
 from discorl.runs.config_file import VERSION, check_kind, from_json, read_config_file
 from discorl.runs.curves import text_curve
+from discorl.runs.distributed import LostContact
 from discorl.runs.files import held, started_folder
 from discorl.runs.interrupt import StopRequest
 from discorl.runs.malloc import keep_freed_memory
 from discorl.runs.outputs import Outputs
 from discorl.runs.program import Diverged, Program, RunResult
+from discorl.runs.steady_output import steady_output
+from discorl.runs.terminal import say
 from discorl.runs.threads import ThreadTuner
 
+USES = {
+    "agent.npz": "; 'discorl evaluate {0}' plays its agent",
+    "rule.npz": "; 'discorl train --rule {0}/rule.npz' uses its rule",
+}
+"""What can be done with the result of a run that cannot be resumed."""
 
-def run(program: Program, console: Console | None = None, resume: bool = False) -> RunResult:
+
+def run(
+    program: Program,
+    console: Console | None = None,
+    resume: bool = False,
+    even_diverged: bool = False,
+) -> RunResult:
     """Run a program to its last step, in a new folder or, to resume a run, in ``config.out``.
+
+    A run that diverged resumes from its last good checkpoint, or with ``even_diverged`` from the
+    newest.
 
     Ctrl-C ends it early, and so does an environment that fails; the results so far are kept.
     Processes that torchrun has restarted resume the run that they had begun.
@@ -35,10 +53,11 @@ def run(program: Program, console: Console | None = None, resume: bool = False) 
     is_quiet = config.progress == "none" or not ranks.is_first
     console = Console(quiet=True) if is_quiet else console or Console()
     out = None if config.out is None else Path(config.out)
-    with ExitStack() as stack:
-        if resume or (ranks.restarts and distributed.was_begun(out, ranks)):
+    with steady_output(), ExitStack() as stack:
+        is_restarted = not resume and ranks.restarts > 0 and distributed.was_begun(out, ranks)
+        if resume or is_restarted:
             assert out is not None
-            outputs = _resume(program, out, console, stack)
+            outputs = _resume(program, out, console, stack, is_restarted, even_diverged)
         else:
             outputs = _begin(program, out, console, stack)
         return _run(program, outputs, console)
@@ -50,32 +69,76 @@ def _begin(program: Program, out: Path | None, console: Console, stack: ExitStac
     distributed.any_of(False)  # wait: if one process could not start, none continues
     with started_folder(out, program.name, stack) if is_first else nullcontext() as made:
         folder = Path(distributed.broadcast(str(made)))
+        if is_first:
+            distributed.mark_as_begun(folder, program.ranks)
+            # While it is empty, a run that starts over loses nothing: see _check_nothing_is_lost.
+            if program.config.checkpoint.are_wanted:
+                _checkpoints(program, folder).folder.mkdir(exist_ok=True)
         outputs = Outputs(program, folder, _settings(program, folder, {}), console)
-    console.print(f"{headline}, into {folder}", highlight=False)
+    say(console, *f"{headline}, into {folder}".splitlines())
     return outputs
 
 
-def _resume(program: Program, folder: Path, console: Console, stack: ExitStack) -> Outputs:
+def _resume(
+    program: Program,
+    folder: Path,
+    console: Console,
+    stack: ExitStack,
+    is_restarted: bool,
+    even_diverged: bool,
+) -> Outputs:
     """Resume the run in ``folder``, locked by ``stack``, from its last checkpoint if any."""
     config, is_first = program.config, program.ranks.is_first
     stack.enter_context(held(folder) if is_first else nullcontext())
     before = distributed.broadcast(_read_before(program, folder) if is_first else None)
+    if is_first and not is_restarted:
+        _check_nothing_is_lost(program, folder)
     program.begin(before)
-    checkpoints = CheckpointFolder(folder / "checkpoints", config.checkpoint.keep)
-    found = checkpoints.latest() if is_first else None
+    checkpoints = _checkpoints(program, folder)
+    found = checkpoints.latest(even_diverged) if is_first else None
     step = distributed.broadcast(found.step if found else None)
     if step is not None:
         program.state.step = step
-        if note := program.restore(found.content if found else None):
-            console.print(note, highlight=False)
+        if found and (note := _past_divergence(checkpoints, found, program.unit)):
+            say(console, note)
+        if note := _restored(program, found):
+            say(console, note)
         if step > config.steps:
             raise DiscorlError(
                 f"{folder} is already at {program.unit} {step}: set --steps to at least that"
             )
     outputs = Outputs(program, folder, _settings(program, folder, before), console)
-    done = f"{program.unit} {program.state.step}"
-    console.print(f"Resuming {folder} after {done}", highlight=False)
+    done = f"Resuming {folder} after {program.unit} {step}"
+    fresh = f"{folder} has no checkpoint yet, so the run starts over"
+    say(console, fresh if step is None else done)
     return outputs
+
+
+def _restored(program: Program, found: Loaded | None) -> str:
+    """Restore the state; the first process has the checkpoint, and says so if it makes no sense."""
+    try:
+        note = program.restore(found.content if found else None)
+        state = program.state
+        if found and (state.step != found.step or not 0 <= state.seconds <= MAX_COUNT):
+            raise ValueError(f"step {shown(state.step)} after {shown(state.seconds)} seconds")
+        return note
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as e:
+        if found is None or isinstance(e, DiscorlError) or is_out_of_memory(e):
+            raise
+        raise DiscorlError(
+            f"{found.path} is not a checkpoint of this run ({e!r:.80}): remove it to use the one "
+            "before it, or start the run over"
+        ) from None
+
+
+def _past_divergence(checkpoints: CheckpointFolder, found: Loaded, unit: str) -> str:
+    """What to say if the run has diverged, or nothing."""
+    if not (diverged := checkpoints.steps(is_diverged=True)):
+        return ""
+    said = f"The checkpoint of {unit} {diverged[-1]} was saved because learning had diverged"
+    if found.is_diverged:
+        return f"{said}; this run goes on from it"
+    return f"{said}; going back to the last good one, of {unit} {found.step}"
 
 
 def _read_before(program: Program, folder: Path) -> dict[str, Any]:
@@ -94,6 +157,29 @@ def _read_before(program: Program, folder: Path) -> dict[str, Any]:
     return before
 
 
+def _check_nothing_is_lost(program: Program, folder: Path) -> None:
+    """Raise if a run without checkpoints has something that starting over would overwrite.
+
+    One that was killed before its first checkpoint has an empty folder for them and no result.
+    """
+    checkpoints, log = _checkpoints(program, folder), folder / "metrics.jsonl"
+    has_result = (folder / program.result).exists()
+    has_rows = log.exists() and log.stat().st_size > 0
+    saved = checkpoints.steps() or checkpoints.steps(is_diverged=True)
+    if saved or not (has_result or (has_rows and not checkpoints.folder.is_dir())):
+        return
+    what = program.result if has_result else log.name
+    use = USES.get(program.result, "").format(folder) if has_result else ""
+    raise DiscorlError(
+        f"{folder} has no checkpoints to resume from, and starting over would overwrite its "
+        f"{what}: copy its folder 'checkpoints' too, or start a new run{use}"
+    )
+
+
+def _checkpoints(program: Program, folder: Path) -> CheckpointFolder:
+    return CheckpointFolder(folder / "checkpoints", program.config.checkpoint.keep)
+
+
 def _settings(program: Program, folder: Path, before: dict[str, Any]) -> dict[str, Any]:
     """All of config.json; a resumed run keeps the versions that it began with."""
     began_with = {"discorl": __version__, "torch": torch.__version__}
@@ -104,34 +190,44 @@ def _settings(program: Program, folder: Path, before: dict[str, Any]) -> dict[st
 
 def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
     """All steps; then the result, however they ended."""
-    folder, failure = outputs.folder, None
+    folder, ranks, failure = outputs.folder, program.ranks, None
     kept = [folder / program.result]
-    with outputs, _threads(program) as threads, StopRequest(program.ranks.size > 1) as stop:
-        try:
-            _step_to_the_end(program, outputs, threads, stop)
-        except KeyboardInterrupt:
-            stop.reason = stop.reason or "Ctrl-C"
-        except (Diverged, EnvFailure) as e:
-            failure = e
-            # All processes see the same losses, but each has environments of its own.
-            if isinstance(e, Diverged) or program.ranks.size == 1:
-                kept = [*filter(None, [outputs.save_checkpoint()]), *kept]
-    where = program.finish(folder, outputs.rows)
+    with StopRequest(ranks.size > 1) as stop:
+        with outputs, _threads(program) as threads:
+            try:
+                _step_to_the_end(program, outputs, threads, stop)
+            except KeyboardInterrupt:
+                stop.reason = stop.reason or "Ctrl-C"
+                # Worker processes of the user's may report it, too: like any failure of theirs.
+                if not stop.insisted and ranks.size == 1:
+                    outputs.save_checkpoint()
+            except (Diverged, EnvFailure, LostContact) as e:
+                # A signal to all processes of the job may have ended environments as well.
+                failure = None if stop.requested and isinstance(e, EnvFailure) else e
+                # All processes see the same losses, but each has environments of its own.
+                is_diverged = isinstance(e, Diverged)
+                if is_diverged or ranks.size == 1:
+                    kept = [*filter(None, [outputs.save_checkpoint(is_diverged)]), *kept]
+        where = program.finish(folder, outputs.rows)
     if curve := text_curve(outputs.rows):
-        console.print(curve, highlight=False)
+        say(console, *curve.splitlines())
     if failure:
         there = " and ".join(map(str, kept))
-        raise type(failure)(f"{failure} (what was learnt before that is in {there})") from failure
+        said = f"{failure} (what was learnt before that is in {there})"
+        if isinstance(failure, Diverged) and len(kept) > 1:
+            said += f". To go on: discorl {program.kind} --resume {folder}"
+        raise type(failure)(said) from failure
+    distributed.mark_as_ended(folder, ranks)
     interrupted = program.state.step < program.config.steps
     if interrupted:
         reason = stop.reason or "another process"
-        console.print(f"Stopped by {reason}; the results so far are in {folder}", highlight=False)
-        if (folder / "checkpoints").exists():
+        say(console, f"Stopped by {reason}; the results so far are in {folder}")
+        if _checkpoints(program, folder).steps():
             command = f"discorl {program.kind} --resume {folder}"
-            console.print(f"Resume with: {command}", highlight=False)
+            say(console, f"Resume with: {command}")
     else:
-        console.print(f"Done. {where}", highlight=False)
-    return RunResult(folder, outputs.rows, interrupted)
+        say(console, f"Done. {where}")
+    return RunResult(folder, interrupted)
 
 
 def _threads(program: Program) -> ThreadTuner:

@@ -25,13 +25,18 @@ import torch
 from torch import Tensor
 
 from discorl.atomic import atomic_file
-from discorl.errors import DiscorlError
+from discorl.bounded import Unreadable, open_regular, parse_json
+from discorl.errors import DiscorlError, is_out_of_memory
 
 MAGIC = b"discorl\x00"
 VERSION = 1
-MAX_HEADER_BYTES = 64 * 2**20
+MAX_FILE_BYTES = 2**42
+MAX_HEADER_BYTES = 16 * 2**20
+"""Of the JSON text, which takes up to 40 times as much memory. A run's takes a few kilobytes, and a
+discovery's 25 for each group of agents."""
 MAX_DIMENSIONS = 32
-MAX_DEPTH = 100
+MAX_DEPTH = 200
+"""Of the JSON text, which has two levels for each of the tree."""
 _PREFIX = struct.Struct("<8sIQQ")
 _SEAL_BYTES = hashlib.sha256().digest_size
 _CHUNK = 2**20
@@ -75,10 +80,12 @@ def load(path: Path) -> Any:
     ``restore``.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path, MAX_FILE_BYTES) as file:
             return _read(file, str(path))
     except FileNotFoundError:
         raise DiscorlError(f"no such file: {path}") from None
+    except Unreadable as e:
+        raise DamagedFile(f"cannot read a checkpoint: {e}") from None
     except OSError as e:
         raise DamagedFile(f"cannot read {path}: {e.strerror or e}") from None
 
@@ -118,8 +125,10 @@ def _header(content: Any, arrays: list[Tensor]) -> bytes:
         return len(arrays) - 1
 
     encoded = _encode(content, add, "")
-    text = json.dumps({"tree": encoded, "arrays": described}, separators=(",", ":"))
-    return text.encode()
+    text = json.dumps({"tree": encoded, "arrays": described}, separators=(",", ":")).encode()
+    if len(text) > MAX_HEADER_BYTES:  # it could not be read again
+        raise DiscorlError(f"a tree of {len(arrays)} arrays has too many parts to be saved")
+    return text
 
 
 def _encode(x: Any, add: Callable[[Tensor], int], where: str) -> Any:
@@ -214,11 +223,12 @@ def _read(file: IO[bytes], name: str) -> Any:
         raise DamagedFile(f"{name} is damaged: a header of {header_bytes} bytes")
     file.seek(_PREFIX.size)
     try:
-        header = json.loads(file.read(header_bytes))
+        header = parse_json(file.read(header_bytes), MAX_DEPTH)
         arrays = _read_arrays(file, header["arrays"], data_bytes)
-        return _decode(header["tree"], arrays, 0)
-    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as e:
-        # RuntimeError covers RecursionError and what torch says about impossible shapes.
+        return _decode(header["tree"], arrays)
+    except Exception as e:  # of any kind: what Python and torch say about impossible values
+        if is_out_of_memory(e):
+            raise
         raise DamagedFile(f"{name} is damaged: its header makes no sense ({e!r:.80})") from None
 
 
@@ -248,7 +258,8 @@ def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor
         if not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError("an array's shape")
         needed = math.prod(shape) * dtype.itemsize
-        if needed > num_bytes:
+        # Shapes with a 0 among their numbers need nothing, but torch multiplies the others.
+        if needed > num_bytes or math.prod(n for n in shape if n) >= 2**59:
             raise ValueError("an array larger than the file")
         num_bytes -= needed
         x = torch.empty([shape[d] for d in order], dtype=dtype)
@@ -260,18 +271,16 @@ def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor
     return arrays
 
 
-def _decode(x: Any, arrays: list[Tensor], depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise ValueError("too deep")
+def _decode(x: Any, arrays: list[Tensor]) -> Any:
     if isinstance(x, list):
         raise ValueError("a list without a kind")
     if not isinstance(x, dict):
         return x
     ((kind, value),) = x.items()
     if kind == "dict" and isinstance(value, dict):
-        return {k: _decode(v, arrays, depth + 1) for k, v in value.items()}
+        return {k: _decode(v, arrays) for k, v in value.items()}
     if kind in ("list", "tuple") and isinstance(value, list):
-        items = [_decode(v, arrays, depth + 1) for v in value]
+        items = [_decode(v, arrays) for v in value]
         return items if kind == "list" else tuple(items)
     if kind in _LEAVES and type(value) is int and 0 <= value < len(arrays):
         return _LEAVES[kind](arrays[value])

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from discorl import optim
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
-from discorl.envs.base import Env
+from discorl.envs.base import Env, set_timeout
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.rules.base import UpdateRule
 from discorl.runs.distributed import Ranks
+from discorl.runs.imports import importing_for
 from discorl.training.config import TrainConfig
 from discorl.types import EnvSpec
 
 
-def make_environment(config: TrainConfig, ranks: Ranks, env: Any = None) -> Env:
-    """This process's share of the environments of a task, or of those that the user supplied."""
+def make_environment(
+    config: TrainConfig, ranks: Ranks, env: Any = None, resumed: Path | None = None
+) -> Env:
+    """This process's share of the environments of a task, or of those that the user supplied.
+
+    ``resumed`` is the folder of the run whose config.json named the task.
+    """
     num_envs = ranks.shard(config.num_envs, "num_envs")
     if env is None:
-        return make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
-    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+        with importing_for(resumed, config.task) if resumed else nullcontext():
+            made = make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
+    else:
+        from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
-    return as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+        made = as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+    set_timeout(made, config.timeout_minutes)
+    return made
 
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from discorl.agents.replay import num_trajectories
-from discorl.bounds import check_above_0, check_at_least, check_shares
+from discorl.bounds import MAX_AT_ONCE, check_above_0, check_at_least, check_shares, shown
 from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
@@ -19,7 +19,8 @@ from discorl.rules.disco import DiscoSettings
 from discorl.rules.policy_gradient import PolicyGradientSettings
 from discorl.rules.values import ReturnSettings
 from discorl.runs.checkpoint import CheckpointConfig
-from discorl.runs.metrics import log_names
+from discorl.runs.distributed import check_timeout
+from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
 
 
@@ -101,6 +102,9 @@ class TrainConfig:
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     max_loss: float = 1e6
     """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
+    timeout_minutes: float = 10.0
+    """How long to wait for another process or an environment of --workers async: one that hangs or
+    was stopped ends the run, which keeps what it has."""
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
 
@@ -114,20 +118,19 @@ class TrainConfig:
     policy_gradient: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
 
     def __post_init__(self) -> None:
-        counts = ("steps", "num_envs", "batch_size", "replay_capacity", "frame_stack")
-        check_at_least(1, "", self, *counts, "updates_per_step", "log_every")
+        check_at_least(1, "", self, "steps", "replay_capacity", "log_every")
+        at_once = ("num_envs", "batch_size", "updates_per_step", "frame_stack")
+        check_at_least(1, "", self, *at_once, most=MAX_AT_ONCE)
+        check_at_least(2, "", self, "rollout_length", most=MAX_AT_ONCE)
         check_at_least(0, "", self, "replay_transitions")
         check_shares("", self, "replay_share")
         log_names(self.log)
         check_threads(self.threads)
+        check_timeout(self.timeout_minutes)
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
-            raise DiscorlError(f"seed must be below 2^60, not {self.seed}")
-        if self.rollout_length < 2:
-            raise DiscorlError(
-                f"rollout_length must be at least 2 (a transition), not {self.rollout_length}"
-            )
+            raise DiscorlError(f"seed must be below 2^60, not {shown(self.seed)}")
         self._check_replay()
         if not 0 <= self.burn_in <= self.rollout_length - 2:
             raise DiscorlError(
@@ -152,6 +155,11 @@ class TrainConfig:
             raise DiscorlError(f"num_envs is above {name} ({kept} trajectories): raise {name}")
 
     @property
+    def reward_settings(self) -> dict[str, float | None]:
+        """What the rewards in a replay depend on."""
+        return {"scale": self.env.reward_scale, "clip": self.env.reward_clip}
+
+    @property
     def replay_trajectories(self) -> int:
         """Trajectories that the replay holds."""
         if self.replay_transitions:
@@ -163,3 +171,11 @@ class TrainConfig:
         """Trajectories of a batch that come from the newest rollout: one or more, if any."""
         share = 1 - self.replay_share
         return max(1, round(share * self.batch_size)) if share > 0 else 0
+
+
+MAY_CHANGE = (
+    *("steps", "max_loss", "optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
+    *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
+    "rule",  # is compared by what is in its file, which may have moved
+)
+"""What may differ when a run is resumed."""

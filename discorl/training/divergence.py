@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from discorl import tree
+from discorl.agents.replay import Replay
 from discorl.training.stats import scalars_of
 from discorl.types import AgentState, UpdateInfo
 
@@ -23,6 +26,8 @@ class Divergence:
     """Those of the last good update; empty if there was none."""
     last_good: AgentState
     """The agent before the step."""
+    slots: Tensor
+    """Where the batch lies in the replay."""
 
 
 class LossGuard:
@@ -36,26 +41,26 @@ class LossGuard:
         self._max_loss = max_loss
         self._step = 0
         self._last_good: AgentState | None = None
-        self._watched: list[tuple[list[str], Tensor]] = []
+        self._watched: list[tuple[list[str], Tensor, Tensor]] = []
         self._before: dict[str, float] = {}
 
     def begin(self, step: int, agent: AgentState) -> None:
         """The updates of ``step`` are about to start, from this agent."""
         self._step, self._last_good = step, agent
 
-    def watch(self, info: UpdateInfo) -> None:
-        """Note an update."""
+    def watch(self, info: UpdateInfo, slots: Tensor) -> None:
+        """Note an update, and where in the replay its batch lies."""
         scalars = scalars_of(info)
-        self._watched.append((list(scalars), torch.stack(list(scalars.values()))))
+        self._watched.append((list(scalars), torch.stack(list(scalars.values())), slots))
 
     def check(self) -> Divergence | None:
         """What went wrong in the updates noted since the last check, if anything did."""
         watched, self._watched = self._watched, []
-        for names, values in watched:
+        for names, values, slots in watched:
             scalars = dict(zip(names, values.tolist(), strict=True))
             if not all(self.is_sound(name, x) for name, x in scalars.items()):
                 assert self._last_good is not None
-                return Divergence(self._step, scalars, self._before, self._last_good)
+                return Divergence(self._step, scalars, self._before, self._last_good, slots)
             self._before = scalars
         self._last_good = None
         return None
@@ -65,8 +70,46 @@ class LossGuard:
         return math.isfinite(x) and (not name.startswith("loss") or abs(x) <= self._max_loss)
 
 
-def explain(found: Divergence, guard: LossGuard, learning_rate: float) -> str:
-    """What is wrong, since when, and what to try."""
+Extremes = dict[str, tuple[float, int]]
+"""The number farthest from 0 among the rewards and among the observations of a batch, and the step
+in which it was collected. Observations that are bytes cannot be extreme."""
+
+
+def extremes(found: Divergence, replay: Replay) -> Extremes:
+    """What stands out in the batch of the bad update; the replay must be as it was then."""
+    batch = replay.take(found.slots)
+    steps = found.step - replay.ages(found.slots)
+    seen = [x for x in tree.leaves(batch.observations) if x.is_floating_point()]
+    return most_extreme(
+        {name: _largest(x, steps)}
+        for name, x in (("reward", batch.rewards), *(("observation", x) for x in seen))
+    )
+
+
+def most_extreme(found: Iterable[Extremes]) -> Extremes:
+    """Of several batches, such as those of all processes."""
+    most: Extremes = {}
+    for name, (x, step) in (item for one in found for item in one.items()):
+        if name not in most or abs(x) > abs(most[name][0]):
+            most[name] = (x, step)
+    return most
+
+
+def _largest(x: Tensor, steps: Tensor) -> tuple[float, int]:
+    """The number in ``x`` [T, B, ...] that is farthest from 0, and its trajectory's step."""
+    each = x.transpose(0, 1).flatten(1)  # [B, ...]
+    place = int(each.abs().argmax())
+    return float(each.flatten()[place]), int(steps[place // each.shape[1]])
+
+
+def explain(
+    found: Divergence,
+    guard: LossGuard,
+    batch: Extremes,
+    learning_rate: float,
+    rewards_can_be_scaled: bool,
+) -> str:
+    """What is wrong, since when, what may have caused it, and what to try."""
     unsound = {k: x for k, x in found.scalars.items() if not guard.is_sound(k, x)}
     parts = [name.removeprefix("loss/") for name in unsound if name.startswith("loss/")]
     loss = found.scalars["loss"]
@@ -83,6 +126,13 @@ def explain(found: Divergence, guard: LossGuard, learning_rate: float) -> str:
         tips.insert(0, "scale or clip the rewards")
     else:
         tips.append("check the scale of observations and rewards")
+    if rewards_can_be_scaled:
+        tips.append("set --reward-scale or --reward-clip")
     if "loss" in unsound and math.isfinite(loss):
         tips.append("raise --max-loss if you expect losses of this size")
-    return f"{said}. Try: {'; '.join(tips)}"
+    tips.append("--skip-replay to leave behind what is in the replay")
+    held = [
+        f"most extreme {name} in its batch was {x:.3g}, collected at step {step}"
+        for name, (x, step) in batch.items()
+    ]
+    return f"{said}; the {', the '.join(held)}. Try: {'; '.join(tips)}"

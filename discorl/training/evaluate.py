@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
 from discorl.agents.episodes import RunningEpisodes
+from discorl.bounds import MAX_AT_ONCE, MAX_COUNT, check_between, shown
 from discorl.comparison.human import human_scale
 from discorl.comparison.statistics import Estimate, aggregate, mean
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
+from discorl.runs.terminal import cell, say
 from discorl.training.trained_agent import LoadedAgent
 from discorl.types import TimeStep
 
@@ -68,13 +69,13 @@ def evaluate(
     max_steps: int = MAX_EPISODE_STEPS,
 ) -> Evaluation:
     """Play ``episodes`` whole episodes with each seed of the environment."""
-    for name, value in (("episodes", episodes), ("num_envs", num_envs), ("max_steps", max_steps)):
-        if value < 1:
-            raise DiscorlError(f"{name} must be at least 1, not {value}")
+    check_between(1, MAX_COUNT, "episodes", episodes)
+    check_between(1, MAX_AT_ONCE, "num_envs", num_envs)
+    check_between(1, MAX_COUNT, "max_steps", max_steps)
     if not seeds or len(set(seeds)) < len(seeds):
         raise DiscorlError("seeds: give at least one, and each only once")
     if max(map(abs, seeds)) >= 2**60:
-        raise DiscorlError(f"seeds must be below 2^60, not {max(seeds, key=abs)}")
+        raise DiscorlError(f"seeds must be below 2^60, not {shown(max(seeds, key=abs))}")
     env = agent.make_env(min(num_envs, episodes))
     played = [play(agent, env, episodes, seed, greedy, max_steps) for seed in seeds]
     rng = np.random.default_rng(0)
@@ -135,7 +136,7 @@ def rewards_of(timestep: TimeStep) -> Tensor:
 def print_evaluation(result: Evaluation, console: Console) -> None:
     """A row for each seed, and one for all of them."""
     title = f"{result.task}, {result.rule}, {result.policy} actions"
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(title=cell(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.add_column("seed")
     for name in ("episodes", "mean return", "deviation", "lowest", "highest", "length"):
         table.add_column(name, justify="right")
@@ -149,12 +150,12 @@ def print_evaluation(result: Evaluation, console: Console) -> None:
     estimates["human-normalised"] = result.human_normalised
     for name, estimate in estimates.items():
         if estimate is not None:
-            console.print(f"{name}: {_estimate(estimate)}", highlight=False, markup=False)
+            say(console, f"{name}: {_estimate(estimate)}")
     if cut := sum(p.num_cut for p in result.seeds):
-        console.print(
+        say(
+            console,
             f"Note: {cut} episodes did not end and were cut off at the step limit (--max-steps); "
             "they count with the return they had by then",
-            highlight=False,
         )
 
 

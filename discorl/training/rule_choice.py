@@ -80,7 +80,10 @@ def read_config(folder: Path | str) -> tuple[TrainConfig, dict[str, Any]]:
         by_name = rule["path"] is None or rule["name"] in (DISCO103, *dict(embedded_rules()))
         rule = rule["name"] if by_name else rule["path"]
     except (KeyError, TypeError) as e:
-        raise not_a_configuration(Path(folder), e) from None
+        raise not_a_configuration(Path(folder), DiscorlError(f"resolved_rule: {e!r}")) from None
+    if not isinstance(rule, str):
+        reason = f"resolved_rule should have the name and path of a rule, not {rule!r:.40}"
+        raise not_a_configuration(Path(folder), DiscorlError(reason))
     return replace(config, rule=rule), content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -102,8 +102,11 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> Trai
     )
 
 
-def snapshot(state: TrainState) -> dict[str, Any] | None:
-    """The tree for a checkpoint, gathered in the first process; None in the others."""
+def snapshot(state: TrainState, reward_settings: dict[str, float | None]) -> dict[str, Any] | None:
+    """The tree for a checkpoint, gathered in the first process; None in the others.
+
+    ``reward_settings`` are those that the replay's rewards were made with.
+    """
     parts = {
         f.name: part.state_dict() if hasattr(part, "state_dict") else part
         for f in dataclasses.fields(state)
@@ -113,25 +116,44 @@ def snapshot(state: TrainState) -> dict[str, Any] | None:
     everyones = distributed.gather(own)
     if everyones is None:
         return None
-    shared = {name: parts[name] for name in SHARED}
+    shared = {name: parts[name] for name in SHARED} | {"reward_settings": reward_settings}
     return {"kind": KIND, "shared": shared, "processes": everyones}
 
 
+class Restored(NamedTuple):
+    """What could be restored; the rest started over."""
+
+    environments: bool
+    replay: bool
+
+
 def restore_state(
-    state: TrainState, loaded: dict[str, Any] | None, agent: Agent, env: Env, num_steps: int
-) -> bool:
+    state: TrainState,
+    loaded: dict[str, Any] | None,
+    agent: Agent,
+    env: Env,
+    config: TrainConfig,
+    before: TrainConfig,
+    skip_replay: bool = False,
+) -> Restored:
     """Set a new run's state to a checkpoint's, which only the first process needs to have.
 
-    Returns False if the environments could not be restored and so started over.
+    A replay is left out if asked for, or if its rewards were made with other settings; early
+    versions did not save those, but they are the ones from ``before``.
     """
     own = _distribute(loaded)
-    # Acting for one rollout shows what the replay stores; nothing of it is kept.
-    scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
-    start = dataclasses.replace(state.acting, rng=scratch)
-    rollout, _ = act(agent.net, state.agent.params, env, start, num_steps)
-    state.replay.add(rollout)
+    rewards = own.get("reward_settings", before.reward_settings)
+    has_replay = not skip_replay and rewards == config.reward_settings
     is_exact = bool(tree.leaves(state.env_state))
     begun_anew = () if is_exact else ("env_state", "timestep")
+    if has_replay:
+        # Acting for one rollout shows what the replay stores; nothing of it is kept.
+        scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
+        start = dataclasses.replace(state.acting, rng=scratch)
+        rollout, _ = act(agent.net, state.agent.params, env, start, config.rollout_length)
+        state.replay.add(rollout)
+    else:
+        begun_anew = (*begun_anew, "replay")
     for f in dataclasses.fields(state):
         part = getattr(state, f.name)
         if f.name in begun_anew:
@@ -148,7 +170,7 @@ def restore_state(
         state.env_state, state.timestep = env.reset(state.act_rng)
         state.core_state = agent.initial_memory(env.num_envs, state.act_rng.device)
         state.episodes.restart()
-    return is_exact
+    return Restored(is_exact, has_replay)
 
 
 def _distribute(loaded: dict[str, Any] | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from discorl.agents.episodes import RunningEpisodes
+from discorl.bounds import MAX_COUNT, check_between
 from discorl.ops.moments import MeanFn, alone
 from discorl.runs.checkpoint import restore
 from discorl.types import EnvSpec, Rollout, UpdateInfo
@@ -54,15 +55,22 @@ class EpisodeStats:
             "lengths": self._running.lengths,
             "recent": [torch.tensor(step, dtype=torch.float64) for step in self._recent],
             "num_episodes": self.num_episodes,
+            "only_resets": self._running.only_resets,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue counting from what ``state_dict`` gave."""
-        fixed = {k: v for k, v in state.items() if k != "recent"}
-        template = {k: v for k, v in self.state_dict().items() if k != "recent"}
+        of_any_size = ("recent", "only_resets")
+        fixed = {k: v for k, v in state.items() if k not in of_any_size}
+        template = {k: v for k, v in self.state_dict().items() if k not in of_any_size}
         fixed = restore(template, fixed, "episodes")
+        check_between(0, MAX_COUNT, "num_episodes in the checkpoint", fixed["num_episodes"])
         self._running.returns, self._running.lengths = fixed["returns"], fixed["lengths"]
         self.num_episodes = fixed["num_episodes"]
+        if (only_resets := state.get("only_resets")) is not None:  # early versions did not save it
+            template = torch.zeros_like(fixed["returns"], dtype=torch.bool)
+            only_resets = restore(template, only_resets, "episodes.only_resets")
+        self._running.only_resets = only_resets
         self._recent.clear()
         self._recent.extend([(r, n) for r, n in step.tolist()] for step in state["recent"])
 
@@ -121,13 +129,20 @@ class UpdateStats:
         self._pending, self._latest = [], {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What is pending, for a checkpoint."""
-        return {"names": self._names, "pending": self._pending, "latest": self._latest}
+        """What is pending, for a checkpoint, which should not have an entry for each update."""
+        pending = torch.stack(self._pending) if self._pending else []
+        return {"names": self._names, "pending": pending, "latest": self._latest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self._names, self._pending = list(state["names"]), list(state["pending"])
-        self._latest = dict(state["latest"])
+        names, pending, latest = list(state["names"]), list(state["pending"]), dict(state["latest"])
+        if any(type(name) is not str for name in names):
+            raise ValueError("a metric without a name")
+        if any(x.shape != (len(names),) or not x.is_floating_point() for x in pending):
+            raise ValueError("other metrics than their names say")
+        if any(x.numel() != 1 or not x.is_floating_point() for x in latest.values()):
+            raise ValueError("a metric that is not a number")
+        self._names, self._pending, self._latest = names, pending, latest
 
 
 def scalars_of(info: UpdateInfo) -> dict[str, Tensor]:

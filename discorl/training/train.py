@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from discorl import tree
 from discorl.agents.acting import act, check_rollout
 from discorl.agents.burn_in import without_burn_in
 from discorl.agents.update import update_agent
-from discorl.envs.base import close_env
+from discorl.envs.base import close_env, is_tensor_env
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.ops.moments import alone
 from discorl.runs import distributed
+from discorl.runs.changes import check_changes
+from discorl.runs.config_file import from_json
 from discorl.runs.curves import plot_curve
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import save_params
@@ -26,8 +28,8 @@ from discorl.runs.metrics import Row, is_due
 from discorl.runs.program import Diverged, RunResult
 from discorl.runs.run import run
 from discorl.training.build import compiled, make_agent, make_environment
-from discorl.training.config import TrainConfig
-from discorl.training.divergence import LossGuard, explain
+from discorl.training.config import MAY_CHANGE, TrainConfig
+from discorl.training.divergence import LossGuard, explain, extremes, most_extreme
 from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
 from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
@@ -42,19 +44,28 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
     ``resume`` continues from it. Started by torchrun, the processes share the environments and the
     batch.
     """
-    with distributed.joined(config.device) as ranks:
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
         return run(Training(config, ranks, env), console)
 
 
-def resume(config: TrainConfig, console: Console | None = None, env: Any = None) -> RunResult:
+def resume(
+    config: TrainConfig,
+    console: Console | None = None,
+    env: Any = None,
+    skip_replay: bool = False,
+) -> RunResult:
     """Continue the run in ``config.out`` from its last checkpoint; ``env`` as for ``train``.
 
-    ``config`` is what ``read_config`` gave, with other ``steps``, ``checkpoint``, ``log`` or
-    ``progress`` if wanted. With environments on tensors the result is the same, bit for bit, as
-    that of a run that was never interrupted. Others, such as Gymnasium's, start new episodes.
+    ``config`` is what ``read_config`` gave; ``training.config.MAY_CHANGE`` lists what may differ.
+    With environments on tensors the result is the same, bit for bit, as that of a run that was
+    never interrupted. Others, such as Gymnasium's, start new episodes.
+
+    A run that diverged goes back to its last good checkpoint. With ``skip_replay`` it keeps the
+    newest agent instead, and starts with an empty replay. Rewards of another scale need one, too.
     """
-    with distributed.joined(config.device) as ranks:
-        return run(Training(config, ranks, env), console, resume=True)
+    with distributed.joined(config.device, config.timeout_minutes) as ranks:
+        program = Training(config, ranks, env, skip_replay)
+        return run(program, console, resume=True, even_diverged=skip_replay)
 
 
 class Training:
@@ -62,10 +73,13 @@ class Training:
 
     kind, unit, result = "train", "step", "agent.npz"
 
-    def __init__(self, config: TrainConfig, ranks: Ranks, env: Any = None) -> None:
+    def __init__(
+        self, config: TrainConfig, ranks: Ranks, env: Any = None, skip_replay: bool = False
+    ) -> None:
         self.config, self.ranks = config, ranks
         self.row_every: Sequence[int] = (config.log_every,)
         self._users_env = env
+        self._skip_replay = skip_replay
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
         """Environment (the user's if there is one), rule, agent and newborn state."""
@@ -75,14 +89,15 @@ class Training:
                 f"{config.out} is a run of {size} process(es), not {ranks.size}: "
                 f"use torchrun --nproc-per-node {size}"
             )
-        if self._users_env is None and config.env.suite is None:  # makes config.json complete
-            suite = default_settings(config.task)
-            config = replace(config, env=replace(config.env, suite=suite))
-        self.env = make_environment(config, ranks, self._users_env)
+        config = self._completed(config)
+        resumed = config.out if before else None
+        self.env = make_environment(config, ranks, self._users_env, resumed)
         self.config = config = replace(config, num_envs=self.env.num_envs * ranks.size)
+        self._before = self._completed(from_json(TrainConfig, before)) if before else config
         self.choice = choose_rule(config)
         if before:
             check_same_rule(self.choice, before)
+            check_changes(config.out, self._before, config, MAY_CHANGE)
         self.agent = compiled(make_agent(config, self.env.spec, self.choice.rule), config, ranks)
         self.rule_params = tree.to(self.choice.params, ranks.device)
         self.batch_size = ranks.shard(config.batch_size, "batch_size")
@@ -94,6 +109,12 @@ class Training:
         self.success_name = self.env.spec.success_name
         about = f"Training on {config.task} with {self.choice.name} on {ranks.device}"
         return f"{self.choice.note}\n{about}" if self.choice.note else about
+
+    def _completed(self, config: TrainConfig) -> TrainConfig:
+        """With the options of the task's suite, which may be left open, for config.json."""
+        if self._users_env is not None or config.env.suite is not None:
+            return config
+        return replace(config, env=replace(config.env, suite=default_settings(config.task)))
 
     def step(self, folder: Path) -> None:
         """Act; store what was seen; learn from a sample of what is stored."""
@@ -123,11 +144,12 @@ class Training:
         self._guard.begin(state.step, state.agent)
         last = self.config.updates_per_step - 1
         for i in range(last + 1):
-            batch = state.replay.sample(self.batch_size, state.sample_rng, self.num_fresh)
+            slots = state.replay.draw(self.batch_size, state.sample_rng, self.num_fresh)
+            batch = state.replay.take(slots)
             state.agent, info = update_agent(
                 agent, self.rule_params, state.agent, batch, across=self.across
             )
-            self._guard.watch(info)
+            self._guard.watch(info, slots)
             state.updates.observe(info)
             if i == last and is_due(state.step, self.row_every):
                 learnt_from = without_burn_in(batch, agent.burn_in)
@@ -139,7 +161,14 @@ class Training:
         if found := self._guard.check():
             self.state.agent = found.last_good
             self.state.updates.clear()
-            said = explain(found, self._guard, self.config.optimiser.learning_rate)
+            own = {str(self.ranks.rank): extremes(found, self.state.replay)}
+            said = explain(
+                found,
+                self._guard,
+                most_extreme(distributed.merge(own).values()),
+                self.config.optimiser.learning_rate,
+                rewards_can_be_scaled=not is_tensor_env(self.env),
+            )
             raise Diverged(f"{said}. The agent is as it was before that step")
 
     def row(self) -> Row:
@@ -162,16 +191,23 @@ class Training:
     def snapshot(self) -> dict[str, Any] | None:
         """Everything that changes, of all processes."""
         self._check_losses()
-        return snapshot(self.state)
+        return snapshot(self.state, self.config.reward_settings)
 
     def restore(self, content: dict[str, Any] | None) -> str:
         """Set the newborn state to a checkpoint's."""
-        length = self.config.rollout_length
-        if restore_state(self.state, content, self.agent, self.env, length):
-            return ""
-        return "These environments cannot be saved, so they start new episodes; the rest is exact"
+        is_exact, has_replay = restore_state(
+            *(self.state, content, self.agent, self.env),
+            *(self.config, self._before, self._skip_replay),
+        )
+        notes = []
+        if not has_replay and not self._skip_replay:
+            notes.append("The rewards have another scale now, so the replay starts empty")
+        if not is_exact:
+            rest = "; the rest is exact" if has_replay else ""
+            notes.append(f"These environments cannot be saved, so they start new episodes{rest}")
+        return "\n".join(notes)
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         """The agent, what its environments have learnt about their observations, and the curve."""
         if self.ranks.is_first:
             save_params(folder / "agent.npz", self.state.agent.params)

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from discorl.agents.acting import Acting, begin, take_step
 from discorl.agents.agent import agent_net
-from discorl.envs.base import Env
+from discorl.envs.base import Env, set_timeout
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.runs.files import load_params
+from discorl.runs.imports import importing_for
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
-from discorl.types import EnvSpec
+from discorl.types import Params
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class LoadedAgent:
         rng = at.rng
 
         def choose(logits: Tensor) -> Tensor:
+            if not bool(logits.isfinite().all()):
+                raise DiscorlError(
+                    f"the policy in {self.folder / 'agent.npz'} is NaN or infinite: learning went "
+                    "wrong, or the file is damaged; resume an earlier checkpoint, or train again"
+                )
             if greedy:
                 return logits.argmax(-1)
             return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
@@ -59,9 +65,11 @@ def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> Loaded
     folder, device = Path(folder), torch.device(device)
     config, content = read_config(folder)
     params = load_params(folder / "agent.npz")
-    net = build_net(make_run_env(folder, config, 1, device).spec, config)
+    spec, rule = make_run_env(folder, config, 1, device).spec, choose_rule(config).rule
+    with torch.device("meta"):  # a structure only: config.json may ask for more than the file has
+        net = agent_net(spec, rule, config.net)
     try:
-        net.load_state_dict(params)
+        net.load_state_dict(_like(net.state_dict(), params), assign=True)
     except RuntimeError as e:
         reason = str(e).splitlines()[-1].strip()
         raise DiscorlError(
@@ -70,14 +78,16 @@ def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> Loaded
     return LoadedAgent(folder, config, content["rule"], net.to(device).eval(), device)
 
 
-def build_net(spec: EnvSpec, config: TrainConfig) -> AgentNet:
-    """The network of a run, before its parameters are loaded."""
-    return agent_net(spec, choose_rule(config).rule, config.net)
+def _like(expected: Params, params: Params) -> Params:
+    """Parameters in the types that the network has."""
+    return {k: p.to(expected[k].dtype) if k in expected else p for k, p in params.items()}
 
 
 def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch.device) -> Env:
     """Copies of a run's environment, with the settings of the run."""
-    env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
+    with importing_for(folder, config.task):
+        env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
+    set_timeout(env, config.timeout_minutes)
     return prepare_env(folder, env)
 
 

@@ -15,6 +15,7 @@ from discorl import tree
 from discorl.atomic import write_atomically
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
+from discorl.runs.imports import importing_for
 from discorl.training.evaluate import MAX_EPISODE_STEPS
 from discorl.training.pictures import Frame, draw_episode, enlarge
 from discorl.training.trained_agent import LoadedAgent, prepare_env
@@ -87,9 +88,10 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
 
     env_id = task.removeprefix("gym:")
     try:
-        drawn = gymnasium.make(env_id, render_mode="rgb_array")
-        drawn.reset()
-        _pixels(drawn)
+        with importing_for(agent.folder, task):
+            drawn = gymnasium.make(env_id, render_mode="rgb_array")
+            drawn.reset()
+            _pixels(drawn)
     except gymnasium.error.DependencyNotInstalled as e:
         raise DiscorlError(
             f"'{env_id}' cannot draw itself: {e}; pip install 'discorl[video]' may help"

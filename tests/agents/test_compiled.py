@@ -39,11 +39,24 @@ def test_same_numbers_as_uncompiled() -> None:
             torch.testing.assert_close(other.params[name], p, rtol=1e-5, atol=1e-5)
 
 
-def test_goes_on_uncompiled_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "InvalidCxxCompiler: No working C++ ...",
+            r"no working C\+\+ compiler was found \(install",
+        ),
+        ("OSError: [Errno 28] No space left\n\nmore", r"torch.compile failed \(OSError.*left\)"),
+    ],
+)
+def test_goes_on_uncompiled_where_it_cannot(
+    monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
     def fails(*_: object, **__: object) -> object:
-        raise RuntimeError("no compiler")
+        raise RuntimeError(said)
 
+    monkeypatch.setattr(compiled, "use_private_cache", lambda: None)
     monkeypatch.setattr(compiled.torch, "compile", fails)
     agent = small_agent(small_disco())
-    with pytest.warns(UserWarning, match="no working C\\+\\+ compiler"):
+    with pytest.warns(UserWarning, match=f"running uncompiled: {told}"):
         assert compile_agent(agent) is agent

@@ -147,6 +147,37 @@ def test_bytes_stay_bytes_and_dicts_stay_dicts() -> None:
         assert torch.equal(batch["image"][:, column], image[:, source])
 
 
+@pytest.mark.parametrize("frame_stack", [1, 2])
+def test_unused_places_are_zero(frame_stack: int) -> None:
+    """Also in a replay that comes from a file with something else in them."""
+    rollout = replace(numbered(1, 2), observations=torch.ones(3, 2, 4, 5))
+    replay = Replay(6, frame_stack)
+    torch.use_deterministic_algorithms(True)  # fills what would be left as it was
+    try:
+        replay.add(rollout)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    dirty = tree.map(torch.clone, replay.state_dict()["storage"])
+    for x in tree.leaves(dirty):
+        x[:, 2:] = 7
+    again = Replay(6, frame_stack)
+    again.load_state_dict(replay.state_dict() | {"storage": dirty})
+    for kept in (replay, again):
+        leaves = tree.leaves(kept.state_dict()["storage"])
+        assert len(leaves) > 4
+        assert not any(bool(x[:, 2:].any()) for x in leaves)
+        assert_bit_equal(kept.sample(4, rng()), replay.sample(4, rng()))
+
+
+def test_the_age_of_what_was_drawn() -> None:
+    replay = Replay(6)
+    for numbers in ((0, 0), (1, 1), (2, 2), (3, 3)):  # the last takes the place of the first
+        replay.add(numbered(*numbers))
+    slots = replay.draw(20, rng(), num_fresh=2)
+    assert_bit_equal(replay.take(slots), replay.sample(20, rng(), num_fresh=2))
+    assert torch.equal(3 - replay.ages(slots), replay.take(slots).actions[0])
+
+
 def test_transitions_are_time_steps() -> None:
     assert num_trajectories(200_000, 29) == 6897
     assert num_trajectories(29, 29) == 1

@@ -128,6 +128,7 @@ def test_a_seed_counts_once(tmp_path: Path) -> None:
 def test_other_settings_are_another_group(tmp_path: Path) -> None:
     for name, rate, seed in (("a", 0.1, 0), ("b", 0.1, 1), ("c", 0.2, 0)):
         settings = {"optimiser": {"learning_rate": rate}, "device": name, "log_every": seed}
+        settings |= {"timeout_minutes": seed}
         write_run(tmp_path / name, constant(1.0), seed=seed, **settings)
     apart = compare([tmp_path])
     name = "disco103 (optimiser.learning-rate {})"

@@ -9,6 +9,7 @@ import pytest
 
 from discorl.comparison.records import find_runs, read_run
 from discorl.errors import DiscorlError
+from discorl.runs.checkpoint import CheckpointFolder
 from tests.comparison.run_folders import constant, line, write_run
 
 
@@ -58,7 +59,7 @@ def test_a_last_line_cut_short_is_left_out(cut: int, tmp_path: Path) -> None:
     half = json.dumps(line(30, 1.0))[:cut]
     path.write_text(path.read_text() + half)
     run = read_run(folder)
-    assert [row["env_steps"] for row in run.rows] == [10, 20]
+    assert run.logged.env_steps.tolist() == [10, 20]
     assert "cut short" in run.notes[0]
 
 
@@ -73,6 +74,10 @@ def test_a_last_line_cut_short_is_left_out(cut: int, tmp_path: Path) -> None:
             '{"step": 1, "env_steps": 15, "seconds": 1, "return": "1"}',
             "its return is not a number",
         ),
+        (f'{{"step": 1, "env_steps": 1{"0" * 400}}}', "its env_steps is not a number"),
+        ('{"step": 1, "env_steps": 15, "seconds": 1, "return": 1e308}', r"its return is 1e\+308"),
+        (f'{{"step": 1, "x": {"[" * 500}{"]" * 500}}}', "its x is not a number"),
+        (f'{{"step": 1, "x": {"[" * 9000}{"]" * 9000}}}', "it is not JSON"),
     ],
 )
 def test_a_broken_line_elsewhere_is_named(broken: str, says: str, tmp_path: Path) -> None:
@@ -87,4 +92,34 @@ def test_a_broken_line_elsewhere_is_named(broken: str, says: str, tmp_path: Path
 def test_a_resumed_run_counts_its_steps_once(tmp_path: Path) -> None:
     rows = [line(10, 1.0), line(20, 2.0), line(30, 3.0), line(20, 5.0), line(30, 6.0)]
     run = read_run(write_run(tmp_path / "run", rows))
-    assert [(row["env_steps"], row["return"]) for row in run.rows] == [(10, 1), (20, 5), (30, 6)]
+    env_steps, seconds, values = run.logged.having("return")
+    assert env_steps.tolist() == [10, 20, 30]
+    assert seconds.tolist() == [0.1, 0.2, 0.3]
+    assert values.tolist() == [1, 5, 6]
+
+
+def test_lines_without_the_metric(tmp_path: Path) -> None:
+    rows = [line(10, 1.0, "loss"), line(20, 2.0), line(30, 3.0, "loss")]
+    logged = read_run(write_run(tmp_path / "run", rows)).logged
+    assert logged.env_steps.tolist() == [10, 20, 30]
+    assert [x.tolist() for x in logged.having("return")] == [[20], [0.2], [2]]
+    assert (logged.has("return"), logged.has("success")) == (True, False)
+
+
+def test_missing_rows_are_noted(tmp_path: Path) -> None:
+    whole = [line(n, 1.0) for n in range(10, 70, 10)]
+    folder = write_run(tmp_path / "whole", whole, log_every=10)
+    assert read_run(folder).notes == ()
+    folder = write_run(tmp_path / "run", [*whole[:1], *whole[3:]], log_every=10)
+    (note,) = read_run(folder).notes
+    assert "has no rows for steps 20 to 30;" in note
+    CheckpointFolder(folder / "checkpoints").save(75, {})
+    assert "for steps 20 to 30 and step 70;" in read_run(folder).notes[0]
+
+
+def test_a_configuration_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", constant(1.0))
+    for depth in (150, 900, 100_000):
+        (folder / "config.json").write_text("[" * depth + "]" * depth)
+        with pytest.raises(DiscorlError, match="nested"):
+            read_run(folder)

@@ -9,6 +9,7 @@ from typing import Any
 
 from discorl.comparison.compare import compare
 from discorl.comparison.report import html_report
+from discorl.printable import printable
 from tests.comparison.run_folders import NASTY, constant, write_example, write_run
 
 
@@ -40,6 +41,6 @@ def test_the_page_holds_the_numbers(tmp_path: Path) -> None:
 def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     write_run(tmp_path / "a", constant(1.0), task=NASTY, rule="<i>{{data}}")
     page = html_report(compare([tmp_path]))
-    assert embedded(page)["tasks"][0]["task"] == NASTY
+    assert embedded(page)["tasks"][0]["task"] == printable(NASTY)
     assert page.count("<script") == 2
     assert "<i>" not in page

@@ -17,13 +17,18 @@ import numpy as np
 import pytest
 import torch
 
+from discorl.cli import main
 from discorl.discovery import discover as module
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.errors import DiscorlError
+from discorl.meta.objective import ObjectiveWeights
 from discorl.rules.store import load_rule, save_rule
 from discorl.rules.values import ReturnSettings
+from discorl.runs.checkpoint import CheckpointFolder, load, to_bytes
+from discorl.runs.config_file import read_settings
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
+from discorl.runs.program import Diverged
 from tests.builders import assert_bit_equal, random_rule_params, small_disco
 from tests.meta.population import tiny_config
 
@@ -187,9 +192,57 @@ def test_a_population_that_diverges_stops_with_the_last_good_rule(
         return discovery, info
 
     monkeypatch.setattr(module, "meta_step", worse_and_worse)
-    with pytest.raises(DiscorlError, match=r"at meta-step 3.*last good rule"):
+    with pytest.raises(Diverged, match=r"at meta-step 3.*max-norm.*discorl discover --resume"):
         discover(tiny_config(out=tmp_path / "run"))
     assert_bit_equal(load_rule(tmp_path / "run" / "rule.npz").params, steps[1])
+
+
+def test_a_diverged_population_goes_on_with_what_the_message_advises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing passes a limit that small; the way out is in the message."""
+    config = tiny_config(steps=2, checkpoint_every=1, out=tmp_path / "run")
+    discover(config)
+    args = ["discover", "--resume", str(tmp_path / "run"), "--steps", "4", "--progress", "lines"]
+    assert main([*args, "--meta-optimiser.max-norm", "1e-30"]) == 2
+    assert "To go on: discorl discover --resume" in capsys.readouterr().err
+    kept = CheckpointFolder(tmp_path / "run" / "checkpoints")
+    assert (kept.steps(), kept.steps(is_diverged=True)) == ([1, 2], [2])
+    changed = ["--meta-optimiser.max-norm", "100", "--meta-optimiser.learning-rate", "1e-4"]
+    assert main([*args, *changed, "--learning-rate", "1e-5"]) == 0
+    assert "going back to the last good one, of meta-step 2" in unwrapped(capsys.readouterr().out)
+    now, _ = read_settings(tmp_path / "run", DiscoverConfig, "discover")
+    want = replace(config.meta_optimiser, max_norm=100.0, learning_rate=1e-4)
+    assert (now.meta_optimiser, now.learning_rate, now.steps) == (want, 1e-5, 4)
+    assert (kept.steps(), kept.steps(is_diverged=True)) == ([3, 4], [])
+
+
+def test_equal_discoveries_leave_equal_checkpoints(tmp_path: Path) -> None:
+    def checkpoint(run: str, dirt: float) -> bytes:
+        trash = [torch.full((n,), dirt) for n in range(1, 4000, 7)]
+        del trash  # what is allocated next may lie where it was
+        discover(tiny_config(steps=1, replay_capacity=50, num_replayed=2, out=tmp_path / run))
+        content = load(tmp_path / run / "checkpoints" / "checkpoint-1.dc")
+        unused = content["groups"]["0"]["state"]["replay"]["storage"]["rewards"][:, 20:]
+        assert unused.numel() and not unused.any()
+        return to_bytes(content | {"seconds": 0.0})
+
+    assert checkpoint("a", 0.1) == checkpoint("b", 0.2)
+
+
+def test_only_some_settings_of_a_discovery_may_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    discover(tiny_config(steps=1, out=tmp_path / "run"))
+    with pytest.raises(DiscorlError, match=r"objective\.target_kl cannot change"):
+        resume_discovery(tmp_path / "run", objective=ObjectiveWeights(target_kl=0.5))
+    args = ["discover", "--resume", str(tmp_path / "run")]
+    assert main([*args, "--objective.target-kl", "0.5"]) == 2
+    assert "--objective.target-kl cannot change" in capsys.readouterr().err
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_starts_from_a_rule_file(tmp_path: Path) -> None:

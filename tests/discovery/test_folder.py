@@ -20,7 +20,7 @@ from discorl.runs.distributed import Ranks
 from discorl.runs.files import held
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from tests.meta.population import tiny_config
-from tests.runs.test_metrics import scalars
+from tests.runs.test_logs import scalars
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 import gymnasium
@@ -99,8 +100,37 @@ class Faulty(Corridor):
                 raise ZeroDivisionError("the wheels\ncame off")
             if self._fault == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self._fault == "exit":
+                sys.exit("enough")
+            if self._fault == "os._exit":
+                os._exit(3)
+            if self._fault == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
             if self._fault == "shape":
                 observation = observation[:2]
             if self._fault == "nan":
                 reward = float("nan")
+        return observation, reward, *rest
+
+
+class Spiky(Corridor):
+    """A corridor that says something extreme when the number of its steps is in ``spikes``.
+
+    Environments that share ``spikes`` also share the count, and say it once.
+    """
+
+    def __init__(self, spikes: dict[int, float], what: str = "reward", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._spikes, self._what = spikes, what
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        later = {n - 1: x for n, x in self._spikes.items()}
+        extreme = later.pop(0, None)
+        self._spikes.clear()
+        self._spikes.update(later)
+        if extreme is not None and self._what == "reward":
+            reward = extreme
+        elif extreme is not None:
+            observation[1] = extreme
         return observation, reward, *rest

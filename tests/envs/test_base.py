@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from discorl.envs.base import check_copies, close_env, is_env, is_tensor_env
+from discorl.envs.base import check_copies, close_env, is_env
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium import GymnasiumEnv, as_env
 from discorl.envs.registry import make_env
@@ -27,7 +27,6 @@ def test_what_environments_can_do() -> None:
     catch, corridors = make_env("catch", 2), as_env(Corridor, 2)
     for env in (catch, corridors, Delegating(catch)):
         assert is_env(env)
-    assert is_tensor_env(catch) and not is_tensor_env(corridors)
     assert not is_env(Corridor())
     assert not is_env(3)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
 from typing import Any
 
 import gymnasium
@@ -365,6 +366,8 @@ def test_factories_vectors_and_our_own() -> None:
         (3, "env is a int"),
         (lambda: "x", "environment 0 made a str"),
         (lambda: 1 / 0, "environment 0 could not be made: ZeroDivisionError"),
+        (sys.exit, "environment 0 could not be made: SystemExit"),
+        (lambda: os._exit(3), "environment 0 could not be made: SystemExit: 3"),
     ]
     for source, words in wrong:
         with pytest.raises(DiscorlError, match=words):
@@ -430,6 +433,7 @@ def go_on(env: GymnasiumEnv, state: Any, num_steps: int) -> Any:
         ("raise", "environment 2 failed to step: ZeroDivisionError: the wheels came off"),
         ("shape", r"environment 2 returned an observation of shape \(2,\), .* promises \(3,\)"),
         ("nan", r"environment 2 sent a reward that is NaN or infinite \(nan\)"),
+        ("exit", "environment 2 failed to step: SystemExit: enough"),
     ],
 )
 def test_faults_name_the_environment(fault: str, words: str, workers: Any) -> None:
@@ -471,6 +475,8 @@ def test_a_ready_vector_that_fails_is_named() -> None:
     for fault, words in (
         ("raise", "it failed to step: ZeroDivisionError: the wheels came off"),
         ("shape", "it failed to step: ValueError"),
+        ("exit", "it failed to step: SystemExit: enough"),
+        ("os._exit", "it failed to step: SystemExit: 3"),
     ):
         envs = SyncVectorEnv([lambda: Faulty(None), lambda f=fault: Faulty(f)])
         env = GymnasiumEnv(envs, name="it")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from discorl.agents import compiled
 from discorl.errors import DiscorlError
 from discorl.ops import native
 from tests.builders import run_python, small_agent, small_disco
 from tests.compiler import needs_compiler
+from tests.foreign import make_foreign, posix
 
 
 @needs_compiler
@@ -29,23 +33,101 @@ def test_products_on_processors_with_less(setting: str) -> None:
 BUILD = "from discorl.ops import native; native.build(); print('built')"
 
 
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """The folder of the kernels in a cache of this test."""
+    return tmp_path / "discorl" / "kernels"
+
+
+def build(kernels: Path, **env: str) -> str:
+    """What a process that needs the kernels says."""
+    done = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(kernels.parents[1])} | env)
+    return f"{done.stdout}{done.stderr}exit {done.returncode}"
+
+
 @needs_compiler
-def test_compiled_once_and_kept(tmp_path: Path) -> None:
-    env = {"XDG_CACHE_HOME": str(tmp_path)}
-    assert "built" in run_python("-c", BUILD, env=env).stdout
-    (library,) = (tmp_path / "discorl").iterdir()
+def test_compiled_once_and_kept(kernels: Path) -> None:
+    assert "built" in build(kernels)
+    (library,) = kernels.iterdir()
+    assert library.stem.endswith(hashlib.sha256(library.read_bytes()).hexdigest())
     made = library.stat().st_mtime_ns
-    assert "built" in run_python("-c", BUILD, env=env).stdout
-    assert [f.stat().st_mtime_ns for f in (tmp_path / "discorl").iterdir()] == [made]
-    library.write_bytes(b"no library")
-    assert "built" in run_python("-c", BUILD, env=env).stdout, "what cannot be loaded is made again"
+    assert "built" in build(kernels)
+    assert [f.stat().st_mtime_ns for f in kernels.iterdir()] == [made]
 
 
-def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    failed = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "false"})
-    assert failed.returncode
-    assert "false could not compile the kernels" in failed.stderr
-    assert list((tmp_path / "discorl").iterdir()) == []
+@pytest.fixture
+def copier(tmp_path: Path) -> str:
+    """A compiler that takes no time: it hands out kernels that were compiled before."""
+    native.build()
+    (built,) = [path for path in torch.ops.loaded_libraries if Path(path).name.startswith("rows-")]
+    script = tmp_path / "copier"
+    script.write_text(f'#!/bin/sh\nfor last; do :; done\ncp "{built}" "$last"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+@posix
+@needs_compiler
+def test_a_damaged_one_is_made_again(kernels: Path, copier: str) -> None:
+    """The loader dies of a truncated library (SIGBUS) and of one full of zeros (SIGSEGV)."""
+    assert "exit 0" in build(kernels, CXX=copier)
+    (library,) = kernels.iterdir()
+    whole = library.read_bytes()
+    for damaged in (whole[:8192], whole[:4096] + bytes(len(whole) - 4096)):
+        library.write_bytes(damaged)
+        assert "exit 0" in build(kernels, CXX=copier)
+        assert library.read_bytes() == whole
+
+
+@posix
+@needs_compiler
+def test_two_that_build_at_once_both_end_well(kernels: Path, copier: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        said = list(pool.map(lambda _: build(kernels, CXX=copier), range(2)))
+    assert all("exit 0" in each for each in said), said
+    assert len(list(kernels.iterdir())) == 1
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What was loaded, in place of loading it; what is made is always the same."""
+    contents: list[bytes] = []
+    monkeypatch.setattr(
+        native.torch.ops, "load_library", lambda path: contents.append(path.read_bytes())
+    )
+    monkeypatch.setattr(native, "_compiled", lambda command: b"made")
+    return contents
+
+
+@pytest.mark.parametrize("damaged", [b"", b"mad", b"made!", b"mode", b"other"])
+def test_nothing_damaged_is_ever_loaded(
+    tmp_path: Path, damaged: bytes, loaded: list[bytes]
+) -> None:
+    native._load(tmp_path, "rows-key", [])
+    (library,) = tmp_path.iterdir()
+    library.write_bytes(damaged)
+    (tmp_path / "rows-key-.so").write_bytes(damaged)
+    native._load(tmp_path, "rows-key", [])
+    assert loaded == [b"made", b"made"]
+    assert library.read_bytes() == b"made"
+
+
+@posix
+def test_that_of_another_user_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: list[bytes]
+) -> None:
+    library = tmp_path / f"rows-key-{hashlib.sha256(b'theirs').hexdigest()}.so"
+    library.write_bytes(b"theirs")
+    native._load(tmp_path, "rows-key", [])
+    make_foreign(library, monkeypatch)
+    native._load(tmp_path, "rows-key", [])
+    assert loaded == [b"theirs", b"made"]
+
+
+def test_a_compiler_that_fails_leaves_no_file(kernels: Path) -> None:
+    said = build(kernels, CXX="false")
+    assert "false could not compile the kernels" in said and "exit 1" in said
+    assert list(kernels.iterdir()) == []
 
 
 def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,17 +143,25 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         native.compiler()
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "discorl").write_text("a file where the folder should be")
-    failed = run_python("-c", BUILD, env={"XDG_CACHE_HOME": str(tmp_path), "CXX": "true"})
-    assert "DiscorlError: cannot save or load the kernels" in failed.stderr
+def test_a_cache_that_cannot_be_written(kernels: Path) -> None:
+    kernels.parent.write_text("a file where the folder should be")
+    assert "DiscorlError: cannot make" in build(kernels, CXX="true")
+
+
+@posix
+def test_a_cache_that_others_can_write_to(kernels: Path) -> None:
+    kernels.mkdir(parents=True)
+    kernels.chmod(0o777)
+    assert "DiscorlError: other users can write to" in build(kernels, CXX="true")
+    assert list(kernels.iterdir()) == []
 
 
 def test_goes_on_without_kernels_that_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
         raise DiscorlError("no C++ compiler was found")
 
-    monkeypatch.setattr(compiled, "_compiler_works", lambda: True)
+    monkeypatch.setattr(compiled, "use_private_cache", lambda: None)
+    monkeypatch.setattr(compiled, "_problem", lambda: None)
     monkeypatch.setattr(compiled.torch, "compile", lambda fn: fn)
     monkeypatch.setattr(native, "build", fails)
     with pytest.warns(UserWarning, match="running without the CPU kernels: no C"):

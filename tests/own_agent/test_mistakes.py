@@ -275,6 +275,21 @@ def test_a_nan_while_learning_leaves_the_agent_as_it_was() -> None:
         assert torch.equal(p, target[k])
 
 
+def test_an_extreme_reward_is_named_and_leaves_the_agent_as_it_was() -> None:
+    agent = PlainAgent(small_rule().heads(3))
+    trainer = DiscoTrainer(agent, rule=small_rule())
+    trainer.update(random_rollout())
+    before = {k: p.clone() for k, p in agent.state_dict().items()}
+    poison = random_rollout()
+    poison.rewards[2, 0] = -1e30
+    with pytest.raises(DiscorlError, match=r"skipped: .*reward in its batch is -1e\+30"):
+        trainer.update(poison)
+    assert trainer.grad_steps == 1
+    for k, p in agent.state_dict().items():
+        assert torch.equal(p, before[k])
+    assert np.isfinite(trainer.update(random_rollout())["total_loss"])
+
+
 def test_parameters_that_were_broken_elsewhere() -> None:
     agent = PlainAgent(small_rule().heads(3))
     trainer = DiscoTrainer(agent, rule=small_rule(), batch_size=2)

@@ -9,6 +9,7 @@ import pickle
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -416,3 +417,28 @@ def test_a_failing_write_leaves_the_old_file(rule_file: Path) -> None:
 def test_writing_creates_folders(tmp_path: Path) -> None:
     path = write_small_rule(tmp_path / "a" / "b" / "rule.npz")
     assert json.loads(zipfile.ZipFile(path).comment)["provenance"] == {"origin": "a test"}
+
+
+@pytest.mark.parametrize(
+    "group, name, value",
+    [
+        *(("returns", name, x) for name in ("discount", "lambda_") for x in (-3, 1.5, 1e400)),
+        ("returns", "moment_decay", -0.1),
+        *(("weights", name, x) for name in ("pi", "q") for x in (-1, float("nan"), 1e300)),
+        *(("value_head", "num_bins", x) for x in (1, 0, -5, 10**9, 10**400)),
+        *(("value_head", "max_abs", x) for x in (0, -1, float("inf"), 1e300)),
+        *(("", "target_rate", x) for x in (-0.5, 2, None)),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    group: str, name: str, value: Any, tmp_path: Path
+) -> None:
+    path = write_small_rule(tmp_path / "rule.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        comment = json.loads(archive.comment)
+        (comment[group] if group else comment)[name] = value
+        archive.comment = json.dumps(comment).encode()
+    with pytest.raises(DiscorlError, match="its settings are invalid") as error:
+        load_rule(path)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400 + len(str(path))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.rules import download as download_module
 from discorl.rules import store
 from discorl.rules.download import ATTEMPTS, download
 from discorl.rules.store import cache_path, fetch_disco103, find_disco103, load_rule
 from tests.builders import assert_bit_equal, random_rule_params, small_disco, write_small_rule
+from tests.foreign import posix
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -53,6 +57,7 @@ class Server:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.is_closing = threading.Event()  # type: ignore[attr-defined]
         self.url = f"http://127.0.0.1:{self.http.server_port}/rule.npz"
 
 
@@ -64,6 +69,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.http.is_closing.set()  # type: ignore[attr-defined]
     server.http.shutdown()
     server.http.server_close()
     thread.join()
@@ -146,6 +152,96 @@ def test_download_stops_at_a_limit(
     assert not list(tmp_path.iterdir())
 
 
+def raw(head: str, body: bytes = b"") -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body)
+        request.close_connection = True
+
+    return answer
+
+
+@pytest.mark.parametrize("length", ["abc", "-4", "", "1e9", "4.0"])
+def test_download_does_not_depend_on_a_sensible_length(
+    server: Server, tmp_path: Path, length: str
+) -> None:
+    server.answers = [raw(f"Content-Length: {length}\r\n", b"good")]
+    download(server.url, tmp_path / "file", sha(b"good"), show_progress=True)
+    assert (tmp_path / "file").read_bytes() == b"good"
+
+
+def test_download_without_a_length(server: Server, tmp_path: Path) -> None:
+    server.answers = [raw("", b"good")]
+    download(server.url, tmp_path / "file", sha(b"good"), show_progress=False)
+    assert (tmp_path / "file").read_bytes() == b"good"
+
+
+@pytest.mark.parametrize(("length", "what"), [(2, "wrong sha256"), (9**99, "broke off at 4 of")])
+def test_download_with_a_length_that_is_a_lie(
+    server: Server, tmp_path: Path, length: int, what: str
+) -> None:
+    server.answers = [raw(f"Content-Length: {length}\r\n", b"good")]
+    with pytest.raises(DiscorlError, match=what):
+        download(server.url, tmp_path / "file", sha(b"good"), show_progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def drip(head: bytes, drop: bytes) -> Answer:
+    """Sends a byte now and then, always before the socket's timeout, and never ends."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\n" + head)
+        with suppress(OSError):  # until the client has gone
+            while not request.server.is_closing.wait(0.02):  # type: ignore[attr-defined]
+                request.wfile.write(drop)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        drip(b"Content-Length: 1000000\r\n\r\n", b"x"),
+        drip(b"X-Slow: ", b"x"),
+        drip(b"X-Silent: ", b""),
+    ],
+    ids=["body", "header", "silence"],
+)
+def test_download_ends_in_time(server: Server, tmp_path: Path, answer: Answer) -> None:
+    server.answers = [answer]
+    with pytest.raises(DiscorlError, match=r"not here after 0\.5 seconds.*--timeout"):
+        download(server.url, tmp_path / "file", sha(b""), False, max_seconds=0.5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_download_says_how_long_a_server_was_silent(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_module, "SILENT_SECONDS", 0.1)
+    server.answers = [drip(b"Content-Length: 9\r\n\r\nsome", b"")]
+    with pytest.raises(DiscorlError, match=r"did not answer for 0\.1 seconds \(tried 3 times\)"):
+        download(server.url, tmp_path / "file", sha(b""), show_progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_download_needs_a_limit(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(DiscorlError, match="needs a time limit"):
+        download("http://127.0.0.1/", tmp_path / "file", "", max_seconds=seconds)
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    ("args", "seconds"), [([], download_module.MAX_SECONDS), (["--timeout", "7"], 7.0)], ids=str
+)
+def test_the_limit_is_an_option(
+    args: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(store, "download", lambda *args: given.append(args[-1]))
+    assert main(["rules", "fetch", *args]) == 0
+    assert given == [seconds]
+
+
 # --- lookup --------------------------------------------------------------------------------------
 
 
@@ -177,6 +273,25 @@ def test_the_download_fills_the_cache(published: bytes, server: Server) -> None:
     assert find_disco103() == cache_path()
     assert load_rule("disco103").path == cache_path()
     assert server.num_requests == 1
+
+
+@posix
+def test_to_look_for_it_makes_no_folder(published: bytes, tmp_path: Path) -> None:
+    del published
+    assert find_disco103() is None
+    assert not (tmp_path / "cache").exists()
+
+
+@posix
+def test_it_is_not_downloaded_where_others_can_write(
+    published: bytes, server: Server, tmp_path: Path
+) -> None:
+    server.answers = [send(published)]
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(DiscorlError, match="other users can write to"):
+        fetch_disco103(server.url, show_progress=False)
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_a_wrong_download_leaves_the_cache_empty(published: bytes, server: Server) -> None:

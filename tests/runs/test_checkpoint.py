@@ -329,6 +329,17 @@ def test_nothing_is_allocated_for_a_claim() -> None:
             from_bytes(with_header(json.dumps(header).encode(), bytes(40)))
 
 
+def test_a_header_of_many_megabytes_is_not_parsed() -> None:
+    header = b'{"tree": {"list": [' + b"[]," * 6_000_000 + b"1]}}"
+    with pytest.raises(DamagedFile, match="a header of"):
+        from_bytes(with_header(header))
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    with pytest.raises(DiscorlError, match="too many parts"):
+        to_bytes(["a long text" * 100] * 20_000)
+
+
 def test_huge_claims_in_the_prefix() -> None:
     for claims in ((2**63, 0), (0, 2**63), (2**64 - 1, 2**64 - 1), (tree_file._CHUNK**2, 5)):
         with pytest.raises(DamagedFile, match="add up"):
@@ -376,6 +387,27 @@ def test_a_step_back_gives_up_what_came_after(tmp_path: Path) -> None:
         checkpoints.save(step, step)
     checkpoints.save(2, "again")
     assert checkpoints.steps() == [1, 2]
+
+
+def test_what_diverged_takes_the_place_of_nothing_good(tmp_path: Path) -> None:
+    checkpoints = CheckpointFolder(tmp_path, keep=2)
+    checkpoints.save(9, "bad", is_diverged=True)
+    only = checkpoints.latest()
+    assert only is not None and (only.step, only.is_diverged) == (9, True)
+    for step in (10, 20):
+        checkpoints.save(step, "good")
+    for step in (21, 23, 22):
+        checkpoints.save(step, "bad", is_diverged=True)
+        assert checkpoints.steps() == [10, 20]
+        assert checkpoints.steps(is_diverged=True) == [step]
+    good, newest = checkpoints.latest(), checkpoints.latest(even_diverged=True)
+    assert good is not None and (good.step, good.content, good.is_diverged) == (20, "good", False)
+    assert newest is not None and (newest.step, newest.content) == (22, "bad")
+    checkpoints.save(20, "bad", is_diverged=True)
+    both = checkpoints.latest(even_diverged=True)
+    assert both is not None and both.content == "good"
+    checkpoints.save(30, "good")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-20.dc", "checkpoint-30.dc"]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped"])

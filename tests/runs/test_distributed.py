@@ -151,3 +151,71 @@ def test_a_dead_process(max_restarts: int, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert timeless(cut) == timeless(tmp_path / "whole")
     assert_bit_equal(load_params(cut / "agent.npz"), load_params(tmp_path / "whole" / "agent.npz"))
+
+
+def start_two(out: Path, *more: str, kind: str = "train") -> subprocess.Popen[str]:
+    """A job that has logged something and would go on for long."""
+    args = ["train", "catch:4x3", *TINY, "--steps", "1000000"]
+    if kind == "discover":
+        args = ["discover", "suite", "--tasks", "catch:4x3*1/8x8", "chain*1/8x8", "--held-out"]
+        args += ["--steps", "100000", "--device", "cpu", "--warm-start", "0"]
+        args += ["--window.num-updates", "2", "--log-every", "1"]
+    process = subprocess.Popen(
+        [sys.executable, *TORCHRUN, "-m", "discorl", *args, "--out", str(out), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | ENV,
+    )
+    while process.poll() is None and not read_rows(out / "metrics.jsonl"):
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["train", "discover"])
+@pytest.mark.parametrize("name, said", [("SIGINT", "Ctrl-C"), ("SIGTERM", None), ("SIGHUP", None)])
+def test_signals_to_torchrun_save_first(
+    name: str, said: str | None, kind: str, tmp_path: Path
+) -> None:
+    """It hands them on, and waits for half a minute."""
+    never = "--checkpoint.every-steps" if kind == "train" else "--checkpoint-every"
+    process = start_two(tmp_path / "run", never, "1000000", kind=kind)
+    process.send_signal(signal.Signals[name])
+    out, err = process.communicate(timeout=600)
+    assert f"Stopped by {said or name}" in out, err
+    (step,) = CheckpointFolder(tmp_path / "run" / "checkpoints").steps()
+    last = read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["step"]
+    assert last <= step < last + 4
+    assert (tmp_path / "run" / ("agent.npz" if kind == "train" else "rule.npz")).exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stopped(tmp_path: Path) -> None:
+    """After --timeout-minutes the job ends, and keeps the agent and its last checkpoint."""
+    process = start_two(tmp_path / "run", "--timeout-minutes", "0.2")
+    while process.poll() is None and not CheckpointFolder(tmp_path / "run/checkpoints").steps():
+        time.sleep(0.02)
+    started = time.monotonic()
+    os.kill(workers_of(process.pid)[-1], signal.SIGSTOP)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode != 0
+    assert 10 < time.monotonic() - started < 300
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert "another process of this run has not answered in time" in line
+    assert "--timeout-minutes" in line and "agent.npz" in line
+    assert (tmp_path / "run" / "agent.npz").exists()
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").latest() is not None
+
+
+@pytest.mark.slow
+def test_a_restart_leaves_a_run_of_someone_else_alone(tmp_path: Path) -> None:
+    args = list(TINY)
+    args[args.index("12")] = "4"
+    command = [*TORCHRUN, "--max-restarts", "1", "-m", "discorl", "train", "catch:4x3"]
+    assert run_python(*command, *args, "--out", tmp_path / "run", env=ENV).returncode == 0
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    done = run_python(*command, *TINY, "--out", tmp_path / "run", env=ENV)
+    assert done.returncode != 0
+    assert done.stderr.count("already holds a run") == 2, "the second time after a restart"
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before

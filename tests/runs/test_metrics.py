@@ -1,24 +1,28 @@
-"""Where metrics go."""
+"""metrics.jsonl."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from discorl.errors import DiscorlError
-from discorl.runs.metrics import MetricsFile, log_names, open_log, read_rows, rewind
-from discorl.training.config import TrainConfig
-from discorl.training.rule_choice import read_config
+from discorl.runs.metrics import (
+    MAX_LINE_BYTES,
+    Due,
+    MetricsFile,
+    Rewound,
+    Rows,
+    name_steps,
+    read_rows,
+    rewind,
+)
 from discorl.training.stats import replay_age
-from discorl.training.train import resume, train
-from tests.builders import run_python, write_small_rule
-from tests.training.test_resume import config, crash
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
+from discorl.training.train import train
+from tests.builders import write_small_rule
+from tests.training.test_resume import config
 
 
 def rows_of(*steps: int) -> list[dict[str, Any]]:
@@ -33,15 +37,101 @@ def test_rows_are_there_as_soon_as_written(tmp_path: Path) -> None:
     log.close()
 
 
+def write(path: Path, *steps: int, end: str = "") -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(*steps)) + end)
+    return path
+
+
 def test_rewinding(tmp_path: Path) -> None:
-    path = tmp_path / "m.jsonl"
-    text = "".join(json.dumps(row) + "\n" for row in rows_of(4, 8, 10, 12, 16))
-    path.write_text(text + '{"step": 20, "lo')
-    assert rewind(path, 13, [4], last=20) == rows_of(4, 8, 12), "10 was the end of a shorter run"
+    path = write(tmp_path / "m.jsonl", 4, 8, 10, 12, 16, end='{"step": 20, "lo')
+    left = rewind(path, 13, Due([4]), last=20)
+    assert left == Rewound(12), "10 was the end of a shorter run"
     assert read_rows(path) == rows_of(4, 8, 12)
-    assert rewind(path, 0, [4], last=20) == []
+    assert rewind(path, 0, Due([4]), last=20) == Rewound()
     assert path.read_bytes() == b""
-    assert rewind(tmp_path / "new.jsonl", 0, [1], last=1) == []
+    assert rewind(tmp_path / "new.jsonl", 0, Due([1]), last=1) == Rewound()
+
+
+def test_what_stays_is_not_touched(tmp_path: Path) -> None:
+    """Not even how it is written, which another version may have done differently."""
+    path = tmp_path / "m.jsonl"
+    text = '{"step":1,"loss":1e-05}\n{"step": 2, "loss": NaN}\n'
+    path.write_text(text)
+    rewind(path, 2, Due([1]), last=2)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "steps, until, every, gaps",
+    [
+        ((4, 8, 12), 12, [4], []),
+        ((4, 8, 12), 15, [4], []),
+        ((), 3, [4], []),
+        ((4, 8, 12, 14), 14, [4], []),  # the last step has a row of its own
+        ((4, 8, 10, 12), 12, [4], []),  # so had the end of a shorter run
+        ((3, 5, 6, 9, 10), 11, [3, 5], []),
+        ((4, 16), 16, [4], [(8, 12)]),
+        ((4, 12), 12, [4], [(8, 8)]),
+        ((8, 20), 20, [4], [(4, 4), (12, 16)]),
+        ((4,), 12, [4], [(8, 12)]),
+        ((), 8, [4], [(4, 8)]),
+        ((3, 9, 10), 11, [3, 5], [(5, 6)]),
+        ((4, 8, 12, 8, 12), 12, [4], []),  # written again
+        ((1, 100), 100, [], []),  # nobody knows what was due
+    ],
+)
+def test_gaps_are_what_was_due_and_is_not_there(
+    steps: tuple[int, ...], until: int, every: list[int], gaps: list, tmp_path: Path
+) -> None:
+    assert Due(every).gaps(steps, until) == gaps
+    if every:
+        left = rewind(write(tmp_path / "m.jsonl", *steps), until, Due(every), last=until)
+        assert left.new_gaps == gaps
+
+
+def test_a_gap_is_marked_for_ever_and_said_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", 2, 8, 10)
+    left = rewind(path, 16, Due([2]), last=20)
+    assert left == Rewound(10, (12, 16), [(4, 6), (12, 16)])
+    plain, marked, last = rows_of(2, 8, 10)
+    assert read_rows(path) == [plain, marked | {"gap": [4, 6]}, last]
+    before = path.read_bytes()
+    assert rewind(path, 10, Due([2]), last=20) == Rewound(10)
+    assert path.read_bytes() == before
+
+
+def test_what_is_due_is_read_from_the_configuration() -> None:
+    assert Due.of({"log_every": 3, "eval_every": 5}) == Due([3, 5])
+    assert Due.of({}) == Due([])
+    for nonsense in (0, -1, "3", None, 1.5, True, [3]):
+        assert Due.of({"log_every": nonsense}) == Due([])
+
+
+def test_gaps_in_words() -> None:
+    gaps = [(1, 1), (3, 5), (7, 7), (9, 9), (11, 12)]
+    assert name_steps(gaps[:1]) == "step 1"
+    assert name_steps(gaps[:2]) == "step 1 and steps 3 to 5"
+    assert name_steps(gaps) == "step 1, steps 3 to 5, step 7 and 2 more gaps"
+
+
+def test_a_line_of_any_length_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    long = json.dumps({"step": 2, "note": "x" * MAX_LINE_BYTES})
+    path.write_text('{"step": 1}\n' + long + "\n")
+    with pytest.raises(DiscorlError, match=r"damaged at line 2: it is longer than 1,048,576 bytes"):
+        read_rows(path)
+    deep = '{"step": 2, "note": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    path.write_text('{"step": 1}\n' + deep + "\n")
+    with pytest.raises(DiscorlError, match="damaged at line 2: it is not JSON"):
+        read_rows(path)
+
+
+def test_rows_are_read_anew_by_every_loop(tmp_path: Path) -> None:
+    rows = Rows(write(tmp_path / "m.jsonl", 1, 2))
+    assert list(rows) == list(rows) == rows_of(1, 2)
+    write(tmp_path / "m.jsonl", 3)
+    assert list(rows) == rows_of(3)
+    assert list(Rows(tmp_path / "none")) == []
 
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
@@ -56,12 +146,14 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         ("3", "it is not an object"),
         ('{"loss": 1}', "it has no step"),
         ('{"step": "1"}', "it has no step"),
+        ('{"step": -1}', "it has no step"),
+        ('{"step": 1' + "0" * 400 + "}", "it has no step"),
     ],
 )
 def test_a_line_without_a_step_is_named(line: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
     with pytest.raises(DiscorlError, match=f"damaged at line 2: {says}"):
-        rewind(tmp_path / "m.jsonl", 1, [1], last=1)
+        rewind(tmp_path / "m.jsonl", 1, Due([1]), last=1)
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
@@ -96,83 +188,3 @@ def test_replay_age() -> None:
         assert replay_age(size, 3, num_fresh=3, batch_size=4) == pytest.approx(drawn / 4)
     # Two of the newest rollout are not enough for three fresh ones.
     assert replay_age(10, 2, num_fresh=3, batch_size=3) == pytest.approx(1 / 3)
-
-
-# --- TensorBoard ---------------------------------------------------------------------------------
-
-
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard itself reads from a run."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "tensorboard"))
-    events.Reload()
-    return {
-        name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]
-    }
-
-
-def test_tensorboard_shows_the_rows(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    result = train(config(tmp_path / "run", log="tensorboard"))
-    shown = scalars(result.folder)
-    assert "step" not in shown
-    assert {"loss", "loss/value", "gradient_norm", "return", "rule/entropy"} <= shown.keys()
-    for name in ("loss", "return"):
-        want = [(row["step"], pytest.approx(row[name])) for row in result.metrics]
-        assert shown[name] == want
-
-
-def test_tensorboard_goes_on_where_the_run_does(tmp_path: Path) -> None:
-    """Killed in step 19 with a checkpoint of step 15: what was logged at 16 is logged again."""
-    pytest.importorskip("tensorboard")
-    crash(config(tmp_path / "run", log="tensorboard"), 18)
-    result = resume(read_config(tmp_path / "run")[0])
-    steps = [step for step, _ in scalars(result.folder)["loss"]]
-    assert steps == [row["step"] for row in result.metrics] == [4, 8, 12, 16, 20, 23]
-
-
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("tensorboard", "wandb"):
-        monkeypatch.setitem(sys.modules, name, None)
-        monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-        with pytest.raises(DiscorlError, match=rf"pip install 'discorl\[{name}\]'"):
-            open_log(name, tmp_path, {})
-
-
-def test_unknown_logs_are_refused() -> None:
-    assert log_names(" tensorboard, wandb") == ["tensorboard", "wandb"]
-    with pytest.raises(DiscorlError, match="no log called 'tensorbored'"):
-        TrainConfig(log="tensorbored")
-
-
-# --- Weights & Biases ----------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_wandb_offline_and_when_the_run_goes_on(tmp_path: Path) -> None:
-    """The rows are in the files that it would send later, which are of one run there."""
-    pytest.importorskip("wandb", reason="needs pip install 'discorl[wandb]'")
-    out = tmp_path / "run"
-    env = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}
-
-    def train(*args: object) -> set[Path]:
-        before = set((out / "wandb").glob("offline-run-*/run-*.wandb"))
-        done = run_python("-m", "discorl", "train", *map(str, args), env=env)
-        assert done.returncode == 0, done.stderr
-        return set((out / "wandb").glob("offline-run-*/run-*.wandb")) - before
-
-    args = ["--steps", "6", "--log-every", "2", "--device", "cpu", "--progress", "none"]
-    args += ["--batch-size", "4", "--replay-capacity", "8", "--rollout-length", "5"]
-    args += ["--net.torso", "8", "--rule", "policy-gradient", "--out", str(out)]
-    (first,) = train("catch:4x3", "--log", "wandb,tensorboard", *args)
-    run_id = (out / "wandb-id").read_text()
-    assert first.name == f"run-{run_id}.wandb"
-    assert b"gradient_norm" in first.read_bytes()
-
-    (second,) = train("--resume", out, "--steps", 10)
-    assert second.name == first.name
-    assert second.parent != first.parent
-    assert b"gradient_norm" in second.read_bytes()
-    assert (out / "wandb-id").read_text() == run_id
-    assert [step for step, _ in scalars(out)["loss"]] == [2, 4, 6, 8, 10]

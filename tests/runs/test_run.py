@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, EnvFailure
+from discorl.runs import distributed
 from discorl.runs import outputs as outputs_module
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import VERSION
-from discorl.runs.distributed import Ranks
+from discorl.runs.distributed import LostContact, Ranks
 from discorl.runs.files import held
 from discorl.runs.metrics import MetricsFile, Row, read_rows
 from discorl.runs.program import Diverged, RunResult
@@ -78,7 +82,7 @@ class Counter:
         self.state.seconds, self.state.since_row = content["seconds"], content["since_row"]
         return ""
 
-    def finish(self, folder: Path, rows: list[Row]) -> str:
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         (folder / self.result).write_text(str(self.state.step))
         return "Counted"
 
@@ -184,7 +188,91 @@ def test_rows_are_on_disk_before_the_state_that_follows_them(
 
         monkeypatch.setattr(cls, name, noted)
     count(CountConfig(tmp_path / "run", steps=4))
-    assert done == ["write", "sync", "save", "write"]
+    assert done == ["write", "sync", "save", "write", "sync"]
+
+
+# --- runs without checkpoints --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["all", "what is in it"])
+def test_a_result_without_checkpoints_is_not_overwritten(lost: str, tmp_path: Path) -> None:
+    """As after a copy without that folder."""
+    folder = count(CountConfig(tmp_path / "run")).folder
+    shutil.rmtree(folder / "checkpoints")
+    if lost != "all":
+        (folder / "checkpoints").mkdir()
+    before = {p: p.read_bytes() for p in contents(folder) if p.is_file()}
+    with pytest.raises(DiscorlError, match=r"overwrite its count\.txt: copy .*'checkpoints' too"):
+        count(CountConfig(folder, steps=20), resume=True)
+    assert {p: p.read_bytes() for p in contents(folder) if p.is_file()} == before
+
+
+def test_rows_without_a_folder_for_checkpoints_are_not_overwritten(tmp_path: Path) -> None:
+    folder = count(CountConfig(tmp_path / "run")).folder
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "count.txt").unlink()
+    with pytest.raises(DiscorlError, match=r"overwrite its metrics\.jsonl: copy"):
+        count(CountConfig(folder, steps=20), resume=True)
+    assert counted(folder)[-1] == (10, 1)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rare = CheckpointConfig(100, None)
+    config = CountConfig(tmp_path / "run", checkpoint=rare, progress="lines")
+    with pytest.raises(MemoryError):
+        count(config, fails={8: MemoryError()})
+    assert counted(tmp_path / "run")[-1] == (6, 1)
+    capsys.readouterr()
+    count(config, resume=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "has no checkpoint yet, so the run starts over" in said
+    assert counted(tmp_path / "run") == [(3, 3), (5, 2), (6, 1), (9, 3), (10, 1)]
+
+
+def restarted(config: CountConfig, steps: int = 20, fails: Any = None) -> RunResult:
+    """As a process that torchrun has started again."""
+    program = Counter(replace(config, steps=steps), fails)
+    program.ranks = replace(CPU, restarts=1)
+    return run(program)
+
+
+def test_a_restart_does_not_take_over_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CountConfig(tmp_path / "run")
+    count(config)
+    for job in ("none", "mine"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", job)
+        with pytest.raises(DiscorlError, match="already holds a run"):
+            restarted(config)
+    assert counted(tmp_path / "run")[-1] == (10, 1)
+
+
+@pytest.mark.parametrize("job", ["none", "some-id"])
+def test_a_restart_goes_on_with_what_it_began(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even before the first checkpoint, and with a result that it left."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", job)
+    config = CountConfig(tmp_path / "run")
+
+    def as_if_of_two(folder: Path, ranks: Ranks) -> None:
+        honest(folder, replace(ranks, size=2))
+
+    honest = distributed.mark_as_begun
+    monkeypatch.setattr(distributed, "mark_as_begun", as_if_of_two)
+    with pytest.raises(MemoryError):
+        count(config, fails={3: MemoryError()})
+    (tmp_path / "run" / "count.txt").write_text("2")
+    with pytest.raises(MemoryError):
+        restarted(config, fails={6: MemoryError()})
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").steps() == [4]
+    assert restarted(config).metrics[-1]["step"] == 20
+    assert not (tmp_path / "run" / distributed.JOB_FILE).exists()
+    with pytest.raises(DiscorlError, match="already holds a run"):
+        restarted(config, steps=30)
 
 
 # --- starts that fail ----------------------------------------------------------------------------
@@ -252,8 +340,76 @@ def test_ctrl_c_in_the_middle_of_a_step(tmp_path: Path) -> None:
     assert (result.folder / "count.txt").read_text() == "6"
 
 
+def test_ctrl_c_that_a_worker_reports_is_saved_like_a_failure(tmp_path: Path) -> None:
+    """Nobody has pressed it a second time: the program is as it was before the step."""
+    run(Counter(CountConfig(tmp_path / "run"), {7: KeyboardInterrupt()}))  # pyright: ignore
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").steps() == [4, 6]
+
+
+class Stopped(Counter):
+    """Gets signals while it takes a step or writes its result."""
+
+    def __init__(self, config: CountConfig, where: str, signals: Sequence[int]) -> None:
+        super().__init__(config)
+        self._where, self._signals = where, signals
+
+    def _strike(self, where: str) -> None:
+        if where == self._where:
+            for number in self._signals:
+                os.kill(os.getpid(), number)
+
+    def step(self, folder: Path) -> None:
+        super().step(folder)
+        if self.state.step == 7:
+            self._strike("step")
+
+    def snapshot(self) -> Any:
+        self._strike("save")
+        return super().snapshot()
+
+    def finish(self, folder: Path, rows: Iterable[Row]) -> str:
+        self._strike("finish")
+        return super().finish(folder, rows)
+
+
+def test_a_second_ctrl_c_in_the_middle_of_a_save(tmp_path: Path) -> None:
+    twice = [signal.SIGINT, signal.SIGINT]
+    result = run(Stopped(CountConfig(tmp_path / "run"), "save", twice))
+    assert result.interrupted
+    assert (result.folder / "count.txt").read_text() == "4"
+    assert contents(result.folder / "checkpoints") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_while_the_result_is_written_wait_for_it(number: int, tmp_path: Path) -> None:
+    """A terminal that is closed sends SIGHUP more than once."""
+    result = run(Stopped(CountConfig(tmp_path / "run"), "finish", [number]))
+    assert not result.interrupted
+    assert (result.folder / "count.txt").read_text() == "10"
+
+
+def test_an_environment_that_a_signal_ended_is_no_failure(tmp_path: Path) -> None:
+    class Ended(Stopped):
+        def step(self, folder: Path) -> None:
+            if self.state.step == 6:
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise EnvFailure("environment 0 died")
+            super().step(folder)
+
+    result = run(Ended(CountConfig(tmp_path / "run"), "", []))
+    assert result.interrupted
+    assert CheckpointFolder(tmp_path / "run" / "checkpoints").steps() == [4, 6]
+
+
+def test_contact_that_is_lost_leaves_the_result(tmp_path: Path) -> None:
+    lost = LostContact("gone")
+    with pytest.raises(LostContact, match=r"gone .*what was learnt before that is in .*count\.txt"):
+        count(CountConfig(tmp_path / "run"), fails={7: lost})
+    assert (tmp_path / "run" / "count.txt").read_text() == "6"
+
+
 def test_what_diverged_is_saved_as_it_was_before(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "checkpoints" / "checkpoint-6.dc"
+    path = tmp_path / "run" / "checkpoints" / "checkpoint-6-diverged.dc"
     with pytest.raises(Diverged, match=f"too much .*what was learnt before that is in {path} and"):
         count(CountConfig(tmp_path / "run"), fails={7: Diverged("too much")})
     assert path.exists()

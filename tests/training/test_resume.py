@@ -166,7 +166,7 @@ def test_a_recurrent_agent_forgets_the_episodes_that_were_not_saved(tmp_path: Pa
 def test_the_state_is_all_there(tmp_path: Path) -> None:
     train(config(tmp_path / "run"))
     saved = load(tmp_path / "run" / "checkpoints" / "checkpoint-23.dc")
-    assert saved["shared"].keys() == {"step", "seconds", "agent", "updates"}
+    assert saved["shared"].keys() == {"step", "seconds", "agent", "updates", "reward_settings"}
     (own,) = saved["processes"]
     assert own.keys() == {
         *(
@@ -422,9 +422,13 @@ def test_only_some_settings_may_change(tmp_path: Path, capsys: pytest.CaptureFix
     assert main([*args, "--checkpoint.keep", "5"]) == 0
     assert read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["step"] == 9
     assert read_config(tmp_path / "run")[0].checkpoint == CheckpointConfig(5, None, keep=5)
-    with pytest.raises(SystemExit):
-        main([*args, "--seed", "3"])
-    assert "--seed" in capsys.readouterr().err
+    capsys.readouterr()
+    for option in ("--seed", "--batch_size", "--no-compile", "--net.torso", "--action-bins"):
+        assert main([*args, option, "3"]) == 2
+        err = capsys.readouterr().err
+        said = f"{option.replace('_', '-').replace('--action', '--env.action')} cannot change"
+        assert err.startswith(f"error: {said}") and err.count("\n") == 1
+        assert "--optimiser.learning-rate" in err
 
 
 @pytest.mark.parametrize(
@@ -486,8 +490,9 @@ def test_a_loss_that_explodes_is_explained_and_the_last_good_state_kept(tmp_path
     assert "at step 2" in said
     assert "policy" in said
     assert "--max-loss" in said and "--optimiser.learning-rate" in said
-    assert "checkpoint-2.dc" in said
-    saved = load(tmp_path / "run" / "checkpoints" / "checkpoint-2.dc")
+    assert "checkpoint-2-diverged.dc" in said
+    assert "--reward-clip" not in said, "which tasks on tensors do not have"
+    saved = load(tmp_path / "run" / "checkpoints" / "checkpoint-2-diverged.dc")
     newborn = train(config(tmp_path / "newborn", steps=1))
     assert_bit_equal(
         load_params(tmp_path / "run" / "agent.npz"), load_params(newborn.folder / "agent.npz")

@@ -18,11 +18,12 @@ from gymnasium.vector import SyncVectorEnv
 
 from discorl.cli import main
 from discorl.errors import EnvFailure
+from discorl.runs.checkpoint import CheckpointFolder
 from discorl.runs.files import load_params
 from discorl.training.config import EnvConfig, NetConfig, TrainConfig
 from discorl.training.train import train
 from tests.builders import assert_bit_equal, run_cli, write_small_rule
-from tests.envs.gym_examples import Corridor, Faulty, Sampler
+from tests.envs.gym_examples import Corridor, Faulty, Sampler, Spiky
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
@@ -134,12 +135,12 @@ def test_normalisation_is_saved_with_the_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", ["sync", "async"])
-@pytest.mark.parametrize("fault", ["raise", "shape", "nan", "die"])
+@pytest.mark.parametrize("fault", ["raise", "shape", "nan", "die", "exit", "os._exit", "stop"])
 def test_a_failure_leaves_what_was_learnt(fault: str, workers: Any, tmp_path: Path) -> None:
     """The copies share a factory, so the first to be stepped is the one that is named."""
-    if (fault, workers) == ("die", "sync"):
+    if fault in ("die", "stop") and workers == "sync":
         pytest.skip("in one process it would take the run with it")
-    made = config(tmp_path, steps=9, env=EnvConfig(workers=workers))
+    made = config(tmp_path, steps=9, env=EnvConfig(workers=workers), timeout_minutes=0.05)
     with pytest.raises(
         EnvFailure, match=r"environment 0 .*\(what was learnt before that is in "
     ) as e:
@@ -147,9 +148,43 @@ def test_a_failure_leaves_what_was_learnt(fault: str, workers: Any, tmp_path: Pa
     assert "\n" not in str(e.value)
     folder = tmp_path / "run"
     assert load_params(folder / "agent.npz")
+    assert CheckpointFolder(folder / "checkpoints").steps() == [2]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     assert (folder / "curve.png").exists()
+
+
+@pytest.mark.parametrize("extreme", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("kind", ["sync", "async", "ready", "next-step"])
+def test_infinite_observations_are_caught_before_they_are_normalised(
+    kind: Any, extreme: float, tmp_path: Path
+) -> None:
+    """The clip of what is normalised would make a 10 of them."""
+
+    def make(spike: bool = True) -> gymnasium.Env:
+        return Spiky({20: extreme} if spike else {}, "observation")
+
+    env, options = make, EnvConfig(normalize_observations=True)
+    if kind == "ready":
+        env = SyncVectorEnv([lambda: make(spike=False), make])
+    elif kind == "next-step":
+        options = replace(options, autoreset="next-step")
+    else:
+        options = replace(options, workers=kind)
+    # With next-step resets, the copy with fewer episodes has taken more steps.
+    who = {"ready": "1", "next-step": "[01]"}.get(kind, "0")
+    with pytest.raises(EnvFailure, match=f"environment {who} sent observations that are NaN or"):
+        train(config(tmp_path, steps=9, env=options), env=env)
+    moments = load_params(tmp_path / "run" / "env.npz")
+    assert all(bool(x.isfinite().all()) for x in moments.values())
+    assert load_params(tmp_path / "run" / "agent.npz")
+
+
+def test_infinite_rewards_are_caught_before_they_are_clipped(tmp_path: Path) -> None:
+    env = SyncVectorEnv([lambda: Corridor(), lambda: Spiky({20: float("inf")})])
+    made = config(tmp_path, steps=9, env=EnvConfig(reward_clip=1.0))
+    with pytest.raises(EnvFailure, match="environment 1 sent rewards that are NaN or infinite"):
+        train(made, env=env)
 
 
 # --- the command line ----------------------------------------------------------------------------

@@ -13,9 +13,11 @@ from torch import Tensor
 from discorl import tree
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium.actions import action_map
+from discorl.envs.gymnasium.exits import ENDS, call_without_exit
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
-from discorl.envs.gymnasium.vector import close_vector, dead_worker, one_line
+from discorl.envs.gymnasium.vector import close_vector, one_line
+from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv, dead_worker
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import EnvSpec, Observation, TimeStep
 
@@ -131,7 +133,7 @@ class GymnasiumEnv:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
         shown, _ = self._call("reset", seed=seed, options={"reset_mask": begun.copy()})
         # The others are not counted again, nor are they shown with other statistics than before.
-        fresh = self._observe(shown, counted=begun)
+        fresh = self._observe(shown, counted=begun, rows=begun)
         raw = timestep.raw_reward
         return None if state is None else state & ~begun, TimeStep(
             tree.where(copies, fresh, timestep.observation),
@@ -155,8 +157,17 @@ class GymnasiumEnv:
 
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
-        if self._owned and not self._envs.closed:
-            close_vector(self._envs)
+        if not self._owned or self._envs.closed:
+            return
+        try:
+            call_without_exit(close_vector, self._envs)
+        except ENDS as e:
+            warnings.warn(f"{self._name} failed to close: {one_line(e)}", stacklevel=2)
+
+    def set_timeout(self, minutes: float) -> None:
+        """How long to wait for the answer of an environment that has a process of its own."""
+        if isinstance(self._envs.unwrapped, ReportingAsyncVectorEnv):
+            self._envs.unwrapped.timeout_minutes = minutes
 
     @property
     def _changes_rewards(self) -> bool:
@@ -171,20 +182,34 @@ class GymnasiumEnv:
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the vector environment; any failure becomes one line that says where."""
         try:
-            return getattr(self._envs, method)(*args, **kwargs)
+            return call_without_exit(getattr(self._envs, method), *args, **kwargs)
         except DiscorlError:
             raise
-        except Exception as e:
+        except ENDS as e:
             died = dead_worker(self._envs) if isinstance(e, (EOFError, OSError)) else None
             if died:
                 raise EnvFailure(f"{died} while {self._name} was in {method}") from None
             raise EnvFailure(f"{self._name} failed to {method}: {one_line(e)}") from e
 
-    def _observe(self, shown: Any, *, counted: np.ndarray | bool = True) -> Observation:
-        """The tensors of a batch of observations; the normaliser may count all or some of them."""
-        return self._tensors([leaf.find(shown) for leaf in self._leaves], counted)
+    def _observe(
+        self,
+        shown: Any,
+        *,
+        counted: np.ndarray | bool = True,
+        rows: np.ndarray | None = None,
+    ) -> Observation:
+        """The tensors of a batch of observations; the normaliser may count all or some of them.
 
-    def _tensors(self, arrays: list[np.ndarray], counted: np.ndarray | bool) -> Observation:
+        ``rows`` says which of the batch matter; by default all do.
+        """
+        return self._tensors([leaf.find(shown) for leaf in self._leaves], counted, rows)
+
+    def _tensors(
+        self,
+        arrays: list[np.ndarray],
+        counted: np.ndarray | bool,
+        rows: np.ndarray | None = None,
+    ) -> Observation:
         tensors = {}
         for leaf, array in zip(self._leaves, arrays, strict=True):
             if array.shape != (self.num_envs, *leaf.shape):
@@ -193,6 +218,7 @@ class GymnasiumEnv:
                     f"{self._name} returned {len(array)} observations, not {self.num_envs}"
                 )
             array = leaf.convert(array)
+            self.normaliser.check(leaf.name, array, rows)
             if counted is not False:
                 self.normaliser.observe(leaf.name, array, counted)
             tensors[leaf.name] = self._tensor(self.normaliser(leaf.name, array))
@@ -215,7 +241,7 @@ class GymnasiumEnv:
             self._warned = True
             return None
         if not (isinstance(final, np.ndarray) and final.dtype == object):
-            return self._observe(final, counted=False)
+            return self._observe(final, counted=False, rows=truncated)
         first = final[int(truncated.argmax())]
         rows = [row if cut else first for row, cut in zip(final, truncated, strict=True)]
         return self._tensors([leaf.stack(rows, self._name) for leaf in self._leaves], counted=False)

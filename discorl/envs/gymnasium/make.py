@@ -14,6 +14,7 @@ from discorl.envs.base import Env, check_copies, is_env
 from discorl.envs.env_config import MAKING, EnvConfig, check_unchanged
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.env import GymnasiumEnv
+from discorl.envs.gymnasium.exits import ENDS, call_without_exit
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.vector import Factory, make_vector, one_line
 from discorl.errors import DiscorlError
@@ -98,7 +99,7 @@ def _make(env_id: str) -> gymnasium.Env:
                 f"'{env_id}' is in a package that is not installed: {install}"
             ) from None
     try:
-        return gymnasium.make(env_id, disable_env_checker=True)
+        return call_without_exit(gymnasium.make, env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as e:
         text = one_line(e).removeprefix("DependencyNotInstalled: ")
         raise DiscorlError(f"'{env_id}' needs a package that is not installed: {text}") from None
@@ -110,7 +111,7 @@ def _make(env_id: str) -> gymnasium.Env:
         ) from None
     except gymnasium.error.UnregisteredEnv:
         raise DiscorlError(_unknown(env_id)) from None
-    except Exception as e:
+    except ENDS as e:
         raise DiscorlError(f"Gymnasium cannot make '{env_id}': {one_line(e)}") from None
 
 

@@ -7,7 +7,7 @@ import torch
 from gymnasium.wrappers.utils import RunningMeanStd
 from torch import Tensor
 
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, EnvFailure
 
 EPS = 1e-8
 MAX_ABS = 10.0
@@ -26,9 +26,24 @@ class ObservationNormaliser:
     def _new(self) -> dict[str, RunningMeanStd]:
         return {name: RunningMeanStd(0.0, (size,)) for name, size in self._sizes.items()}
 
+    def check(self, name: str, x: np.ndarray, rows: np.ndarray | None = None) -> None:
+        """Raise if a vector has infinities, which the clip would hide, or NaN.
+
+        ``rows`` says which of the batch matter; by default all do.
+        """
+        if name not in self._sizes or np.isfinite(x).all():
+            return
+        bad = ~np.isfinite(x).all(1) & (True if rows is None else rows)
+        if bad.any():
+            raise EnvFailure(
+                f"environment {int(bad.argmax())} sent observations that are NaN or infinite: "
+                "fix the environment, or wrap it to clip or replace them"
+            )
+
     def observe(self, name: str, x: np.ndarray, counted: np.ndarray | bool = True) -> None:
-        """Count a batch, or its rows ``counted`` [B], if it is a vector and nothing is frozen."""
-        if name not in self._sizes or self.frozen or not np.isfinite(x).all():
+        """Count a batch that passed the check, or its rows ``counted`` [B], if it is a vector and
+        the moments are not frozen."""
+        if name not in self._sizes or self.frozen:
             return
         rows = np.broadcast_to(counted, len(x)).reshape(len(self._moments), -1)
         for moments, of_one, counts in zip(self._moments, self._apart(x), rows, strict=True):

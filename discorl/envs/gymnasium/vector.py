@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
-from operator import itemgetter
 from typing import Any, Literal
 
 import gymnasium
@@ -15,7 +14,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from discorl.envs.gymnasium.exits import ENDS, call_without_exit
 from discorl.envs.gymnasium.spaces import observation_leaves
+from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv
 from discorl.errors import DiscorlError, EnvFailure
 
 Factory = Callable[[], gymnasium.Env]
@@ -41,8 +42,8 @@ def make_vector(
         raise DiscorlError("num_envs must be at least 1, not 0")
     guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
     try:
-        kind = SyncVectorEnv if workers == "sync" else _ReportingAsyncVectorEnv
-        return kind(guarded, copy=copy, autoreset_mode=autoreset)
+        kind: type[VectorEnv] = SyncVectorEnv if workers == "sync" else ReportingAsyncVectorEnv
+        return call_without_exit(kind, guarded, copy=copy, autoreset_mode=autoreset)
     except (RuntimeError, EOFError, OSError) as e:
         raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
 
@@ -62,7 +63,7 @@ class _Guard(gymnasium.Wrapper):
             env = factory()
         except DiscorlError:
             raise
-        except Exception as e:
+        except ENDS as e:
             raise DiscorlError(f"environment {index} could not be made: {one_line(e)}") from e
         if not isinstance(env, gymnasium.Env):
             raise DiscorlError(
@@ -101,34 +102,8 @@ class _Guard(gymnasium.Wrapper):
             yield
         except DiscorlError:
             raise
-        except Exception as e:
+        except ENDS as e:
             raise EnvFailure(f"{self._who} failed to {what}: {one_line(e)}") from e
-
-
-class _ReportingAsyncVectorEnv(AsyncVectorEnv):
-    """Raises the failure of the first worker that has one, without logging tracebacks of all."""
-
-    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
-        num_errors = sum(not success for success in successes)
-        if not num_errors:
-            return
-        failures = [self.error_queue.get() for _ in range(num_errors)]
-        self._state = AsyncState.DEFAULT
-        index, kind, message, _ = min(failures, key=itemgetter(0))
-        if issubclass(kind, KeyboardInterrupt):
-            raise KeyboardInterrupt
-        if issubclass(kind, DiscorlError):
-            raise kind(message)
-        raise EnvFailure(f"environment {index} failed: {kind.__name__}: {message}")
-
-
-def dead_worker(envs: VectorEnv) -> str | None:
-    """Which worker process is gone and how it went; None if all live or there are none."""
-    for index, process in enumerate(getattr(envs.unwrapped, "processes", [])):
-        process.join(0.1)
-        if not process.is_alive():
-            return f"environment {index} died (its process ended with code {process.exitcode})"
-    return None
 
 
 def close_vector(envs: VectorEnv) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from discorl.bounds import check_between
 from discorl.errors import DiscorlError
 
+MAX_PIXELS = 4096
+"""Height and width of images."""
 MAX_MINUTES = 500_000
 """Of an Atari episode: its frames are counted in 32 bits."""
 
@@ -47,7 +50,8 @@ class AtariSettings:
     """Threads to play in; 0 for one per environment, up to the number of cores."""
 
     def __post_init__(self) -> None:
-        at_least(1, image_size=self.image_size, frame_skip=self.frame_skip)
+        at_least(1, MAX_PIXELS, image_size=self.image_size)
+        at_least(1, frame_skip=self.frame_skip)
         at_least(0, noops=self.noops, threads=self.threads)
         _check_probability(self.sticky)
         if not 0 < self.max_minutes <= MAX_MINUTES:
@@ -119,7 +123,7 @@ class CrafterSettings:
 
     def __post_init__(self) -> None:
         at_least(1, max_steps=self.max_steps)
-        at_least(9, image_size=self.image_size, area=self.area)
+        at_least(9, MAX_PIXELS, image_size=self.image_size, area=self.area)
 
 
 @dataclass(frozen=True)
@@ -160,11 +164,10 @@ SuiteSettings: TypeAlias = (
 )
 
 
-def at_least(least: int, **values: int) -> None:
-    """Raise unless each value, given by its name, is ``least`` or more."""
+def at_least(least: int, most: int = 2**31 - 1, **values: int) -> None:
+    """Raise unless each value, given by its name, is ``least`` or more, and at most ``most``."""
     for name, value in values.items():
-        if value < least:
-            raise DiscorlError(f"{name} must be at least {least}, not {value}")
+        check_between(least, most, name, value)
 
 
 def _check_probability(sticky: float) -> None:

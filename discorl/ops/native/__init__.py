@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from discorl.atomic import write_atomically
-from discorl.cache import user_cache
+from discorl.cache import is_trusted, private_cache
 from discorl.errors import DiscorlError
 
 SOURCE = Path(__file__).with_name("rows.cpp")
@@ -91,25 +91,46 @@ def _fit(tensors: tuple[Tensor, ...]) -> bool:
 def build() -> None:
     """Load the kernels, compiled on first use and then kept in the user's cache."""
     global is_built
+    instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+    command = [*compiler(), *FLAGS, *instructions, str(SOURCE), *LINK]
+    told = (command, torch.__version__, platform.machine())
     try:
-        instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
-        command = [*compiler(), *FLAGS, *instructions, str(SOURCE), *LINK]
-        told = (command, torch.__version__, platform.machine())
-        key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode())
-        library = user_cache() / f"rows-{key.hexdigest()[:16]}.so"
-        try:
-            torch.ops.load_library(library)
-        except OSError:  # it is not there, or this system cannot load it
-            library.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(library, _compiled(command))
-            torch.ops.load_library(library)
-    except (OSError, RuntimeError) as e:  # RuntimeError: there is no home directory
+        key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode()).hexdigest()
+        _load(private_cache("kernels"), f"rows-{key[:16]}", command)
+    except OSError as e:
         raise DiscorlError(f"cannot save or load the kernels: {e.__cause__ or e}") from e
     torch.library.register_fake(  # its shape, for torch.compile
         "discorl::lstm_unroll_backward",
         lambda gates, weight, reset: gates.new_empty(*gates.shape[:2], len(weight)),
     )
     is_built = True
+
+
+def _load(folder: Path, name: str, command: list[str]) -> None:
+    """Load the library that an earlier process left whole, or one that ``command`` makes.
+
+    A library's name ends in its digest, so that file and digest are written in one step, and
+    processes that build at once cannot mix theirs up. What was checked is what is loaded, as only
+    this user can write to the folder.
+    """
+    for library in sorted(folder.glob(f"{name}-*.so")):
+        if _is_whole(library):
+            with suppress(OSError):  # this system cannot load it
+                torch.ops.load_library(library)
+                return
+    made = _compiled(command)
+    library = folder / f"{name}-{hashlib.sha256(made).hexdigest()}.so"
+    write_atomically(library, made)
+    torch.ops.load_library(library)
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a library has the digest in its name. The loader would crash on a damaged one."""
+    with library.open("rb") as file:
+        if not is_trusted(os.fstat(file.fileno()).st_uid):
+            return False
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return library.stem.endswith(f"-{digest}")
 
 
 def compiler() -> list[str]:
