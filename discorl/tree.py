@@ -116,6 +116,17 @@ def vmap(fn: Callable[..., Any]) -> Callable[..., Any]:
     return many
 
 
+def one_by_one(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """As ``vmap``, in a loop: for operations that are slow with an axis of weights, such as
+    convolutions."""
+
+    def many(*args: Any) -> Any:
+        num = len(leaves(args)[0])
+        return stack([fn(*index(args, i)) for i in range(num)])
+
+    return many
+
+
 def is_finite(tree: Any) -> bool:
     """Whether every floating tensor is free of NaN and infinity (waits for the device)."""
     return all(bool(x.isfinite().all()) for x in leaves(tree) if x.is_floating_point())

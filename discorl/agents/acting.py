@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from discorl.agents.network import Network, with_params
 from discorl.envs.base import Env
 from discorl.errors import EnvFailure
 from discorl.rules.base import UpdateRule
-from discorl.types import Memory, Params, Rollout, TimeStep
+from discorl.types import AgentOutput, Memory, Observation, Params, Rollout, TimeStep
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,48 @@ class Acting:
     """None for a network without memory, and before the first step."""
 
 
+class Actor(Protocol):
+    """Who acts in an environment: one agent in all of its copies, or several that share them."""
+
+    def initial_memory(self, batch: int) -> Memory:
+        """The memory before the first step."""
+        ...
+
+    def step(self, now: TimeStep, memory: Memory) -> tuple[Tensor, Memory]:
+        """Logits [B, A] to act from, and the memory after this time step."""
+        ...
+
+    def output_at(self, rows: Tensor, observation: Observation, memory: Memory) -> AgentOutput:
+        """Every head for some rows [R] of observations [B, ...]. [R, ...]"""
+        ...
+
+
+@dataclass(frozen=True)
+class OneAgent:
+    """One agent in all copies."""
+
+    net: Network
+
+    def initial_memory(self, batch: int) -> Memory:
+        return self.net.initial_memory(batch)
+
+    def step(self, now: TimeStep, memory: Memory) -> tuple[Tensor, Memory]:
+        return self.net.step(now, memory)
+
+    def output_at(self, rows: Tensor, observation: Observation, memory: Memory) -> AgentOutput:
+        return self.net.output(tree.index(observation, rows), tree.index(memory, rows))
+
+
 def begin(net: Network, env: Env, rng: torch.Generator) -> Acting:
     """Before the first step."""
     return Acting(*env.reset(rng), rng, net.initial_memory(env.num_envs))
 
 
 def take_step(
-    net: Network, env: Env, at: Acting, choose: Callable[[Tensor], Tensor]
+    actor: Actor | Network, env: Env, at: Acting, choose: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Acting]:
     """One step: actions [B], the logits they were drawn from, and what comes next."""
-    logits, memory = net.step(at.timestep, at.memory)
+    logits, memory = actor.step(at.timestep, at.memory)
     actions = choose(logits)
     env_state, timestep = env.step(at.env_state, actions, at.rng)
     return actions, logits, Acting(env_state, timestep, at.rng, memory)
@@ -51,38 +83,44 @@ def act(
     num_steps: int,
     bootstrap: UpdateRule | None = None,
 ) -> tuple[Rollout, Acting]:
-    """Act for ``num_steps`` from ``start``; also returns where the next rollout begins.
+    """One agent acts for ``num_steps`` from ``start``; see ``collect``."""
 
-    With the agent's rule as ``bootstrap``, the last reward of an episode that was cut off includes
+    def run(net: Network) -> tuple[Rollout, Acting]:
+        return collect(OneAgent(net), env, start, num_steps, bootstrap)
+
+    return with_params(net, params, run)
+
+
+def collect(
+    actor: Actor, env: Env, start: Acting, num_steps: int, bootstrap: UpdateRule | None = None
+) -> tuple[Rollout, Acting]:
+    """A rollout of ``num_steps`` from ``start``; also returns where the next one begins.
+
+    With the agents' rule as ``bootstrap``, the last reward of an episode that was cut off includes
     the discounted value of its final state. Without it, such an episode ends like any other.
     """
     shown = [start.timestep]
     taken: list[tuple[Tensor, Tensor]] = []
-
-    def run(net: Network) -> tuple[Memory, Acting]:
-        memory = net.initial_memory(env.num_envs) if start.memory is None else start.memory
+    with torch.inference_mode():
+        memory = actor.initial_memory(env.num_envs) if start.memory is None else start.memory
         at = replace(start, memory=memory)
         shape = (num_steps, env.num_envs, env.spec.num_actions)
         # Gumbel noise makes argmax a sample; drawn for all steps at once.
         uniform = torch.rand(shape, generator=at.rng, device=at.timestep.reward.device)
         for gumbel in -torch.log(-torch.log(uniform.clamp_(min=1e-20))):
-            actions, logits, at = take_step(net, env, at, lambda x, g=gumbel: (x + g).argmax(-1))
+            actions, logits, at = take_step(actor, env, at, lambda x, g=gumbel: (x + g).argmax(-1))
             if bootstrap is not None and at.timestep.truncated is not None:
-                now = add_value_of_the_cut_off(at.timestep, net, bootstrap, at.memory)
+                now = add_value_of_the_cut_off(at.timestep, actor, bootstrap, at.memory)
                 at = replace(at, timestep=now)
             taken.append((actions, logits))
             shown.append(at.timestep)
-        return memory, at
-
-    with torch.inference_mode():
-        memory, end = with_params(net, params, run)
     # Outside inference mode, because tensors made in it could not be trained on.
     rollout = assemble(shown, taken, tree.map(lambda x: x.unsqueeze(0).clone(), memory))
-    return rollout, replace(end, memory=tree.map(torch.clone, end.memory))
+    return rollout, replace(at, memory=tree.map(torch.clone, at.memory))
 
 
 def add_value_of_the_cut_off(
-    timestep: TimeStep, net: Network, rule: UpdateRule, memory: Memory = None
+    timestep: TimeStep, actor: Actor, rule: UpdateRule, memory: Memory = None
 ) -> TimeStep:
     """The time step with the discounted value of the final observation in truncated rewards.
 
@@ -91,8 +129,7 @@ def add_value_of_the_cut_off(
     if timestep.truncated is None or timestep.final_observation is None:
         return timestep
     rows = timestep.truncated.nonzero().squeeze(1)
-    final = tree.index(timestep.final_observation, rows)
-    value = rule.state_value(net.output(final, tree.index(memory, rows)))
+    value = rule.state_value(actor.output_at(rows, timestep.final_observation, memory))
     if value is None:
         return timestep
     reward = timestep.reward.index_add(0, rows, rule.returns.discount * value)

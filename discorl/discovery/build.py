@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.envs import suites
-from discorl.envs.base import TensorEnv
-from discorl.envs.registry import make_tensor_env
+from discorl.envs.base import Env, set_timeout
+from discorl.envs.registry import is_tensor_task, make_env
 from discorl.errors import DiscorlError
 from discorl.meta.meta_value import make_meta_value
 from discorl.meta.population import Group, Lifetimes
@@ -21,6 +25,7 @@ from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import load_rule
 from discorl.rules.values import ValueHead
+from discorl.runs.imports import importing_for
 from discorl.types import Params
 
 
@@ -58,22 +63,60 @@ def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
 
 
 def make_group(
-    config: DiscoverConfig, group: GroupConfig, rule: UpdateRule, device: torch.device
+    config: DiscoverConfig,
+    group: GroupConfig,
+    rule: UpdateRule,
+    device: torch.device,
+    env: Any = None,
+    resumed: Path | None = None,
 ) -> Group:
-    """A group of the population, or agents for a trial of the rule."""
-    env = tensor_env(group.task, group.num_agents * config.window.num_envs, device)
-    net = agent_net(env.spec, rule, replace(group.net, torso_kind="mlp"))
-    agent = Agent(net, rule, adam_clip(config.learning_rate, config.max_abs_update))
-    meta_value = make_meta_value(config.meta_value, env.spec)
-    window = Window(agent, meta_value, config.objective, each=tree.vmap)
-    lifetimes = Lifetimes(config.lifetimes)
-    return Group(group.task, window, env, group.num_agents, config.window, lifetimes)
+    """A group of the population, or agents for a trial of the rule.
+
+    ``env`` is the user's own; ``resumed`` is the folder of a run whose config.json named the task.
+    """
+    with importing_for(resumed, group.task) if resumed else nullcontext():
+        env = make_environment(config, group, device, env)
+    set_timeout(env, config.timeout_minutes)
+    net = agent_net(env.spec, rule, group.net)
+    burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
+    optimiser = adam_clip(config.learning_rate, config.max_abs_update)
+    agent = Agent(net, rule, optimiser, burn_in)
+    meta_value = make_meta_value(config.meta_value, env.spec, group.net)
+    each = tree.one_by_one if has_convolutions(net) else tree.vmap
+    suite = suites.find(group.task)
+    return Group(
+        group.task,
+        Window(agent, meta_value, config.objective, each=each),
+        env,
+        group.num_agents,
+        config.window,
+        Lifetimes(config.budgets),
+        num_stacked=suite.num_frames or 1 if suite else 1,
+        bootstraps=config.env.truncation == "bootstrap",
+    )
 
 
-def tensor_env(task: str, num_envs: int, device: torch.device) -> TensorEnv:
-    """Copies of a task that lives on tensors; raises for any other."""
-    if task.startswith("gym:") or suites.find(task):  # not even made, as that imports something
+def make_environment(
+    config: DiscoverConfig, group: GroupConfig, device: torch.device, env: Any = None
+) -> Env:
+    """The copies of a task that the agents of a group share."""
+    num_envs, options = group.num_agents * config.window.num_envs, config.env
+    if env is None and is_tensor_task(group.task):
+        return make_env(group.task, num_envs, device)  # which takes no options
+    if env is None:
+        return make_env(group.task, num_envs, device, options, num_agents=group.num_agents)
+    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+
+    name = f"'{group.task}'"
+    made = as_env(env, num_envs, device, options, name, num_agents=group.num_agents)
+    if made.num_envs != num_envs:
         raise DiscorlError(
-            f"'{task}' does not run on tensors, which discovery needs; see 'discorl envs'"
+            f"{name} has {made.num_envs} copies, but {group.num_agents} agents with "
+            f"{config.window.num_envs} each need {num_envs}"
         )
-    return make_tensor_env(task, num_envs, device)
+    return made
+
+
+def has_convolutions(net: nn.Module) -> bool:
+    """Whether any layer convolves: with an axis of agents, such layers are slow."""
+    return any(isinstance(module, nn.Conv2d) for module in net.modules())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -16,20 +17,27 @@ from discorl.bounds import (
     check_shares,
     shown,
 )
+from discorl.envs.env_config import EnvConfig
+from discorl.envs.suites import tasks_of
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import MetaOptimiser
 from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
+from discorl.nets.build import IMAGE_TORSOS
+from discorl.nets.net_config import NetConfig
 from discorl.rules.values import ValueHead
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.distributed import check_timeout
 from discorl.runs.logs import log_names
 from discorl.runs.threads import check_threads
-from discorl.training.config import NetConfig
 
 WARM_START = 150
 """Meta-steps of imitation before the meta-gradient, if a preset asks for any."""
+
+
+_NET = r"\d{1,9}(?:x\d{1,9})*|mlp|conv|nature|impala|lstm\d{1,9}"
+_GROUP = re.compile(rf"([^*]+?)(?:\*(\d{{1,9}}))?(?:/((?:{_NET})(?:\+(?:{_NET}))*))?")
 
 
 @dataclass(frozen=True)
@@ -42,19 +50,33 @@ class GroupConfig:
 
     @classmethod
     def parse(cls, text: str, net: NetConfig) -> GroupConfig:
-        """From ``TASK``, ``TASK*AGENTS`` or ``TASK*AGENTS/WIDTHxWIDTH``, the agent's torso."""
-        match = re.fullmatch(r"([^*/]+)(?:\*(\d{1,9}))?(?:/(\d{1,9}(?:x\d{1,9})*))?", text)
+        """From ``TASK``, ``TASK*AGENTS`` or ``TASK*AGENTS/NET``."""
+        match = _GROUP.fullmatch(text)
         if match is None or match[2] == "0":
             raise DiscorlError(
-                f"'{text}' is not a group of agents: write TASK, TASK*AGENTS or "
-                "TASK*AGENTS/WIDTHxWIDTH, as in catch:5x5*4/64x64"
+                f"'{text}' is not a group of agents: write TASK, TASK*AGENTS or TASK*AGENTS/NET, "
+                "as in catch:5x5*4/64x64, ale:Pong*2/impala or memory*4/64x64+lstm32"
             )
-        if match[3]:
-            widths = tuple(int(n) for n in match[3].split("x"))
-            net = replace(net, torso=widths)
+        for part in (match[3] or "").split("+"):
+            if part.startswith("lstm"):
+                net = replace(net, core_lstm=int(part.removeprefix("lstm")))
+            elif part in IMAGE_TORSOS or part == "mlp":
+                net = replace(net, torso_kind=part)
+            elif part:
+                net = replace(net, torso=tuple(int(n) for n in part.split("x")))
         num_agents = int(match[2] or 1)
         check_between(1, MAX_AT_ONCE, f"{match[1]}: the number of agents", num_agents)
         return cls(match[1], num_agents, net)
+
+
+def groups_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """The groups that texts name, with the tasks of a whole suite in the place of its name."""
+    expanded = []
+    for text in texts:
+        name = re.split(r"[*/]", text)[0]
+        tasks = tasks_of(name) or [name]
+        expanded += [task + text.removeprefix(name) for task in tasks]
+    return tuple(expanded)
 
 
 @dataclass(frozen=True)
@@ -96,8 +118,11 @@ class DiscoverConfig:
     """Discover an update rule."""
 
     tasks: tuple[str, ...] = ("catch:5x5*2",)
-    """Groups of agents, each TASK, TASK*AGENTS or TASK*AGENTS/WIDTHxWIDTH (the agents' torso):
-    catch:5x5*4 grid:random-small*8/64x64. More agents on a task give it more weight."""
+    """Groups of agents, each TASK, TASK*AGENTS or TASK*AGENTS/NET: catch:5x5*4 gym:CartPole-v1*2
+    minatar:breakout*2/conv. Any task of 'discorl train' will do, and the names of whole suites:
+    atari57*2, minatar5*2, procgen16*2. NET has layer widths, mlp, conv, nature, impala or lstmSIZE,
+    with + between them (64x64+lstm32); without it --net decides. More agents on a task give it more
+    weight."""
     held_out: tuple[str, ...] = ()
     """Tasks that the rule never trains on; agents train on them to show how well it generalises."""
     init: str = "random"
@@ -121,8 +146,10 @@ class DiscoverConfig:
     """Folder for the run; by default a new one in runs/."""
 
     lifetimes: tuple[int, ...] = ()
-    """Lifetimes of agents in updates, drawn with weight 1 / lifetime; after that the agent starts
-    over. None means that agents live for ever."""
+    """Lifetimes of agents, drawn with weight 1 / lifetime; after that the agent starts over. None
+    means that agents live for ever."""
+    lifetimes_in: Literal["updates", "env-steps"] = "updates"
+    """What lifetimes count: updates, or the steps that an agent takes in its environments."""
     learning_rate: float = 5e-4
     """Learning rate of the agents."""
     max_abs_update: float = 1.0
@@ -154,6 +181,7 @@ class DiscoverConfig:
 
     rule: RuleConfig = field(default_factory=RuleConfig)
     net: NetConfig = field(default_factory=NetConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
     window: WindowSettings = field(default_factory=WindowSettings)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     meta_value: MetaValueSettings = field(default_factory=MetaValueSettings)
@@ -167,18 +195,13 @@ class DiscoverConfig:
         return WARM_START if self.init == "random" else 0
 
     def __post_init__(self) -> None:
-        net = self.net
-        is_conv = net.torso_kind not in ("auto", "mlp") or net.channels
-        if net.core_lstm or is_conv or net.dense != NetConfig.dense:
-            raise DiscorlError(
-                "net: a population's agents are MLPs without memory; leave --net.core-lstm, "
-                "--net.torso-kind, --net.channels and --net.dense as they are"
-            )
         if not self.tasks:
             raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")
-        for text in (*self.tasks, *self.held_out):
+        for text in groups_of((*self.tasks, *self.held_out)):
             GroupConfig.parse(text, self.net)
-        if any(n < self.window.num_updates for n in self.lifetimes):
+        if self.env.suite is not None:
+            raise DiscorlError("env.suite: a population has its suites' default options; remove it")
+        if any(n < self.window.num_updates for n in self.budgets):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
         check_at_least(1, "", self, "eval_agents", most=MAX_AT_ONCE)
         positive = ("steps", "eval_every", "eval_updates", "snapshot_every")
@@ -202,9 +225,23 @@ class DiscoverConfig:
         )
 
     @property
+    def budgets(self) -> tuple[int, ...]:
+        """Lifetimes in updates."""
+        if self.lifetimes_in == "updates":
+            return self.lifetimes
+        steps_per_update = self.window.num_envs * self.window.rollout_length
+        return tuple(n // steps_per_update for n in self.lifetimes)
+
+    @property
     def groups(self) -> tuple[GroupConfig, ...]:
         """The population."""
-        return tuple(GroupConfig.parse(text, self.net) for text in self.tasks)
+        return tuple(GroupConfig.parse(text, self.net) for text in groups_of(self.tasks))
+
+    @property
+    def trials(self) -> tuple[GroupConfig, ...]:
+        """The groups that try the rule on held-out tasks."""
+        groups = (GroupConfig.parse(text, self.net) for text in groups_of(self.held_out))
+        return tuple(replace(group, num_agents=self.eval_agents) for group in groups)
 
 
 MAY_CHANGE = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from rich.console import Console
 
 from discorl import __version__, tree
 from discorl.discovery.build import make_group, starting_rule
-from discorl.discovery.config import MAY_CHANGE, DiscoverConfig, GroupConfig
+from discorl.discovery.config import MAY_CHANGE, DiscoverConfig, GroupConfig, groups_of
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
 from discorl.discovery.stats import PopulationStats, metric_names
+from discorl.envs.base import close_env
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import StepInfo, init_discovery, meta_step
 from discorl.meta.population import Group
@@ -48,32 +49,45 @@ class DiscoverResult:
         return read_metrics(self.folder)
 
 
-def discover(config: DiscoverConfig, console: Console | None = None) -> DiscoverResult:
+def discover(
+    config: DiscoverConfig,
+    console: Console | None = None,
+    envs: Mapping[str, Any] | None = None,
+) -> DiscoverResult:
     """Discover a rule and leave a run folder: config.json, metrics.jsonl, curve.png, rule.npz.
 
     Rules along the way are saved in snapshots/. Ctrl-C ends the run early; what it has found is
     kept, and ``resume_discovery`` continues from it. Started by torchrun, the processes share the
     groups.
+
+    ``envs`` are environments of your own, by the name that stands for the task in ``config.tasks``
+    or ``config.held_out``: a function that makes a ``gymnasium.Env``, or a ready vector environment
+    with a copy for each agent and each of ``config.window.num_envs``.
     """
-    return _run(config, console, resume=False)
+    return _run(config, console, envs, resume=False)
 
 
 def resume_discovery(
-    folder: Path | str, console: Console | None = None, **changes: Any
+    folder: Path | str,
+    console: Console | None = None,
+    envs: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> DiscoverResult:
     """Continue a run from its last checkpoint, as if it had never stopped.
 
     ``changes`` are fields of ``DiscoverConfig``, and the folder remembers them;
-    ``discovery.config.MAY_CHANGE`` lists what may differ. The number of processes may, too. A run
-    that diverged goes back to its last good checkpoint.
+    ``discovery.config.MAY_CHANGE`` lists what may differ. The number of processes may, too.
+    ``envs`` must be given again. A run that diverged goes back to its last good checkpoint.
     """
     config, _ = read_settings(folder, DiscoverConfig, "discover")
-    return _run(dataclasses.replace(config, **changes), console, resume=True)
+    return _run(dataclasses.replace(config, **changes), console, envs, resume=True)
 
 
-def _run(config: DiscoverConfig, console: Console | None, resume: bool) -> DiscoverResult:
+def _run(
+    config: DiscoverConfig, console: Console | None, envs: Mapping[str, Any] | None, resume: bool
+) -> DiscoverResult:
     with distributed.joined(config.device, config.timeout_minutes) as ranks:
-        program = Discovering(config, ranks)
+        program = Discovering(config, ranks, envs)
         done = run(program, console, resume)
     params = program.state.discovery.rule_params
     return DiscoverResult(done.folder, program.rule, params, done.interrupted)
@@ -88,13 +102,17 @@ class Discovering:
     kind, unit, result = "discover", "meta-step", "rule.npz"
     name, success_name = "discover", "success"
 
-    def __init__(self, config: DiscoverConfig, ranks: Ranks) -> None:
+    def __init__(
+        self, config: DiscoverConfig, ranks: Ranks, envs: Mapping[str, Any] | None = None
+    ) -> None:
         self.config, self.ranks = config, ranks
+        self._users_envs = envs or {}
         self.row_every: Sequence[int] = (config.log_every, config.eval_every)
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
         """The rule at its start, newborn agents, and the groups that try the rule."""
         config, ranks = self.config, self.ranks
+        self._resumed = config.out if before else None
         if before:
             check_changes(config.out, from_json(DiscoverConfig, before), config, MAY_CHANGE)
         if ranks.size > len(config.groups):
@@ -105,22 +123,20 @@ class Discovering:
         self.rule, params = starting_rule(config)
         self.optimiser = config.meta_optimiser
         self.owned = ranks.deal(len(config.groups))
-        mine, tried = self.owned[ranks.rank], ranks.deal(len(config.held_out))[ranks.rank]
+        mine, tried = self.owned[ranks.rank], ranks.deal(len(config.trials))[ranks.rank]
         self.groups = [self._group(config.groups[i]) for i in mine]
-        self.trials = {i: self._trial(config.held_out[i]) for i in tried}
+        self.trials = {i: self._group(config.trials[i]) for i in tried}
         generators = [self._generator(i + 1) for i in mine]
         params = tree.to(params, ranks.device)
         discovery = init_discovery(self.groups, params, self.optimiser, generators)
-        stats = PopulationStats(config.tasks)
-        self.state = DiscoverState(discovery, self.optimiser.per_agent, generators, stats)
+        stats = PopulationStats(groups_of(config.tasks))
+        per_agent = self.optimiser.per_agent
+        self.state = DiscoverState(discovery, per_agent, generators, stats, self.groups)
         return f"Discovering on {ranks.device}"
 
     def _group(self, group: GroupConfig) -> Group:
-        return make_group(self.config, group, self.rule, self.ranks.device)
-
-    def _trial(self, text: str) -> Group:
-        group = GroupConfig.parse(text, self.config.net)
-        return self._group(dataclasses.replace(group, num_agents=self.config.eval_agents))
+        env = self._users_envs.get(group.task)
+        return make_group(self.config, group, self.rule, self.ranks.device, env, self._resumed)
 
     def _generator(self, stream: int) -> torch.Generator:
         device = self.ranks.device
@@ -171,7 +187,7 @@ class Discovering:
 
     def evaluate(self) -> dict[str, float]:
         """Mean return of fresh agents on each held-out task, over the last fifth of a trial."""
-        scores, names = {}, metric_names(self.config.held_out)
+        scores, names = {}, metric_names(groups_of(self.config.held_out))
         params = self.state.discovery.rule_params
         for i, group in self.trials.items():
             rng = self._generator(1_000 + i)  # the same agents and tasks each time
@@ -186,7 +202,9 @@ class Discovering:
     def restore(self, content: dict[str, Any] | None) -> str:
         """Set the newborn state to a checkpoint's."""
         restore_state(self.state, content, self.owned, self.ranks.rank)
-        return ""
+        if all(group.is_on_tensors for group in self.groups):
+            return ""
+        return "Environments that are not on tensors start new episodes; the rest is exact"
 
     def finish(self, folder: Path, rows: Iterable[Row]) -> str:
         """The rule and the curves."""
@@ -194,6 +212,8 @@ class Discovering:
         self._save(path)
         if self.ranks.is_first:
             plot_discovery(folder / "curve.png", rows)
+        for group in (*self.groups, *self.trials.values()):
+            close_env(group.env)
         return f"Rule: {path}"
 
     def _save(self, path: Path) -> None:

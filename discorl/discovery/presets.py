@@ -10,7 +10,7 @@ from discorl.meta.meta_step import MetaOptimiser
 from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
-from discorl.training.config import NetConfig
+from discorl.nets.net_config import NetConfig
 
 
 def notebook() -> DiscoverConfig:
@@ -70,18 +70,27 @@ def suite() -> DiscoverConfig:
 
 
 def paper() -> DiscoverConfig:
-    """The paper's settings at its scale: made for a cluster, on the tasks available here.
+    """The paper's settings at its scale, for a cluster: two agents on each of 57 Atari games.
 
-    Batches have 96 trajectories, 8 of them fresh; 48 fresh ones judge the updated agents. Budgets
-    are in updates; the paper's are 20 to 200 million environment steps.
+    Batches have 96 trajectories, 8 of them fresh; 48 fresh ones judge the updated agents. The
+    window slides; by how much is not published, and half its length is our choice.
     """
     return DiscoverConfig(
-        tasks=("catch*8", "grid:sampled*8"),
+        tasks=("atari57*2",),
         steps=100_000,
-        lifetimes=(7_000, 18_000, 36_000, 72_000),
+        lifetimes=(20_000_000, 50_000_000, 100_000_000, 200_000_000),
+        lifetimes_in="env-steps",
         learning_rate=3e-4,
+        net=NetConfig(
+            action_lstm=1024,
+            head_hidden=(1024,),
+            torso_kind="impala",
+            channels=(256, 384, 384, 256),
+            dense=768,
+        ),
         window=WindowSettings(
             num_updates=20,
+            stride=10,
             num_envs=8,
             rollout_length=29,
             valid_length=29,

@@ -6,7 +6,7 @@ Groups are kept by number, so that any number of processes can resume a run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from discorl.discovery.stats import PopulationStats
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import Discovery
+from discorl.meta.population import Group, GroupState
 from discorl.runs import distributed
 from discorl.runs.checkpoint import restore
 
@@ -28,6 +29,8 @@ class DiscoverState:
     generators: list[torch.Generator]
     """One per group, so that a population does the same however it is spread over processes."""
     stats: PopulationStats
+    groups: Sequence[Group]
+    """The fixed structure of this process's groups."""
     step: int = 0
     """Meta-steps done."""
     seconds: float = 0.0
@@ -56,7 +59,8 @@ def _tree(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any]:
         "adam": None if per_agent else discovery.adam[0],
         "groups": {
             str(index): {
-                "state": discovery.groups[i],
+                "state": _saved(state.groups[i], discovery.groups[i]),
+                "env": getattr(state.groups[i].env, "state_dict", dict)() or None,
                 "adam": discovery.adam[i] if per_agent else None,
                 "generator": state.generators[i],
             }
@@ -64,6 +68,27 @@ def _tree(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any]:
         },
         "stats": state.stats.state(),
     }
+
+
+def _saved(group: Group, state: GroupState) -> GroupState:
+    """What can be saved of a group: environments that are not on tensors cannot."""
+    if group.is_on_tensors:
+        return state
+    nothing: Any = None
+    return replace(state, env_state=nothing, timestep=nothing, memory=None)
+
+
+def _revived(group: Group, found: GroupState, newborn: GroupState) -> GroupState:
+    """A saved group; where its environments could not be saved, at the start of new episodes."""
+    if group.is_on_tensors:
+        return found
+    return replace(
+        found,
+        env_state=newborn.env_state,
+        timestep=newborn.timestep,
+        memory=newborn.memory,
+        running_return=torch.zeros_like(found.running_return),
+    )
 
 
 def restore_state(
@@ -77,7 +102,13 @@ def restore_state(
     found = restore(_tree(state, owned[rank]), distributed.scatter(shares))
     groups = found["groups"].values()
     adam = [group["adam"] for group in groups] if state.per_agent else [found["adam"]]
-    states = tuple(group["state"] for group in groups)
+    states = tuple(
+        _revived(group, saved["state"], newborn)
+        for group, saved, newborn in zip(state.groups, groups, state.discovery.groups, strict=True)
+    )
+    for group, saved in zip(state.groups, groups, strict=True):
+        if saved["env"] is not None:
+            group.env.load_state_dict(saved["env"])  # pyright: ignore[reportAttributeAccessIssue]
     state.discovery = Discovery(found["rule"], states, tuple(adam))
     state.generators = [group["generator"] for group in groups]
     state.stats.load(found["stats"], is_first=rank == 0)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from discorl.discovery.config import GroupConfig
 from discorl.meta.meta_step import StepInfo
+from discorl.nets.net_config import NetConfig
 from discorl.runs import distributed
 
 
 def metric_names(entries: Sequence[str]) -> list[str]:
     """The name of each group in the metrics: its task, or the whole entry where tasks repeat."""
-    tasks = [re.split(r"[*/]", entry)[0] for entry in entries]
+    tasks = [GroupConfig.parse(entry, NetConfig()).task for entry in entries]
     count, seen = Counter(tasks), Counter[str]()
     names = []
     for task, entry in zip(tasks, entries, strict=True):

@@ -53,6 +53,16 @@ class TensorEnv(Env, Protocol):
         ...
 
 
+class RestartableEnv(Env, Protocol):
+    """An environment of which some copies can begin an episode while the others play on."""
+
+    def restart(
+        self, state: Any, timestep: TimeStep, copies: Tensor, generator: torch.Generator
+    ) -> tuple[Any, TimeStep]:
+        """Begin in ``copies`` [B] bool, as ``reset`` does; the others stay as they are."""
+        ...
+
+
 def is_env(x: object) -> TypeGuard[Env]:
     """Whether it has what every environment has."""
     return all(hasattr(x, name) for name in ("spec", "num_envs", "reset", "step"))
@@ -61,6 +71,11 @@ def is_env(x: object) -> TypeGuard[Env]:
 def is_tensor_env(env: Env) -> TypeGuard[TensorEnv]:
     """Whether its tasks can be drawn."""
     return hasattr(env, "sample_settings")
+
+
+def can_restart(env: Env) -> TypeGuard[RestartableEnv]:
+    """Whether some of its copies can begin anew by themselves."""
+    return bool(getattr(env, "can_restart", False))
 
 
 def close_env(env: Env) -> None:

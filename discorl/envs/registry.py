@@ -133,8 +133,9 @@ def make_env(
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
     frame_stack: int | None = None,
+    num_agents: int = 1,
 ) -> Env:
-    """Copies of the environment called ``name``.
+    """Copies of the environment called ``name``, for one agent or for several that share them.
 
     Suites of games stack their last ``frame_stack`` frames; None for each suite's default.
     """
@@ -142,7 +143,9 @@ def make_env(
     if name.startswith("gym:"):
         from discorl.envs.gymnasium import gymnasium_env  # imported late: Gymnasium loads slowly
 
-        return gymnasium_env(name.removeprefix("gym:"), num_envs, device, options)
+        return gymnasium_env(
+            name.removeprefix("gym:"), num_envs, device, options, num_agents=num_agents
+        )
     if suite := suites.find(name):
         from discorl.envs.gymnasium import GymnasiumEnv
 
@@ -157,10 +160,17 @@ def make_env(
         )
         # No need to guess the layout of images if the suite states it.
         options = replace(options, image_layout=suite.image_layout or options.image_layout)
-        return GymnasiumEnv(envs, device, name=f"'{name}'", options=options, owned=True)
+        return GymnasiumEnv(
+            envs, device, name=f"'{name}'", options=options, owned=True, num_agents=num_agents
+        )
     env = make_tensor_env(name, num_envs, device)
     check_unchanged(options, f"'{name}'")
     return env
+
+
+def is_tensor_task(name: str) -> bool:
+    """Whether the environment called ``name`` would live on tensors, if there is one."""
+    return not name.startswith("gym:") and suites.find(name) is None
 
 
 def imported_module(name: str) -> str | None:

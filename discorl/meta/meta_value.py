@@ -6,7 +6,6 @@ hand-written maths: the rule has no influence on it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,12 +18,13 @@ from discorl.agents.update import Each, one_agent
 from discorl.bounds import check_above_0, check_shares, check_widths
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import HEAD_INIT_STD
+from discorl.nets.build import make_torso
 from discorl.nets.linear import Linear, init_params
-from discorl.nets.torsos import MLPTorso
+from discorl.nets.net_config import NetConfig
 from discorl.ops.moments import init_moments
 from discorl.ops.step_means import live_mean
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
-from discorl.types import EnvSpec, Params, Rollout, RuleState, StateValues
+from discorl.types import EnvSpec, Observation, Params, Rollout, RuleState, StateValues
 
 
 @tree.register
@@ -45,10 +45,11 @@ class ValueNet(nn.Module):
         self.torso = torso
         self.head = Linear(embedding_size, 1, HEAD_INIT_STD)
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Observation) -> Tensor:
         """[T, B, ...] -> [T, B, 1]"""
-        embedding = self.torso(observations.flatten(0, 1))
-        return self.head(embedding).unflatten(0, observations.shape[:2])
+        num_steps = len(tree.leaves(observations)[0])
+        embedding = self.torso(tree.map(lambda x: x.flatten(0, 1), observations))
+        return self.head(embedding).unflatten(0, (num_steps, -1))
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class MetaValueSettings:
     """The value function that judges agents for the meta-gradient."""
 
     torso: tuple[int, ...] = (256, 256)
-    """Layer widths of its network."""
+    """Layer widths of its network; convolutions are those of the agents."""
     learning_rate: float = 3e-4
     """Learning rate of its Adam."""
     discount: float = 0.997
@@ -136,12 +137,15 @@ class MetaValue:
         return estimate_values(value, logits, rollout, state.moments, self.returns)
 
 
-def make_meta_value(settings: MetaValueSettings, spec: EnvSpec) -> MetaValue:
-    """A meta-value function for the observations of an environment."""
-    torso = MLPTorso(math.prod(spec.observation_shape), settings.torso)
+def make_meta_value(
+    settings: MetaValueSettings, spec: EnvSpec, net: NetConfig | None = None
+) -> MetaValue:
+    """A meta-value function for the observations of an environment, seen as the agents' ``net``
+    sees them."""
+    torso, size = make_torso(spec, replace(net or NetConfig(), torso=settings.torso))
     returns = ReturnSettings(settings.discount, settings.lambda_)
-    net = ValueNet(torso, torso.embedding_size)
-    return MetaValue(net, adam_clip(settings.learning_rate), returns, settings.aligned)
+    optimiser = adam_clip(settings.learning_rate)
+    return MetaValue(ValueNet(torso, size), optimiser, returns, settings.aligned)
 
 
 def delay_rewards(rollout: Rollout) -> Rollout:

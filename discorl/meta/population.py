@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from discorl import tree
-from discorl.envs.base import TensorEnv
+from discorl.envs.base import Env, can_restart, is_tensor_env
 from discorl.meta.life import Earlier, KeptUpdate, disowned
 from discorl.meta.meta_value import MetaValueState
-from discorl.meta.population_replay import PopulationReplay, empty_replay, zero_rollouts
+from discorl.meta.population_replay import PopulationReplay, blank_rollout, empty_replay
 from discorl.meta.window import Window, WindowSettings
-from discorl.types import AgentState, Params, TimeStep
+from discorl.types import AgentState, Memory, Params, TimeStep
 
 FOR_EVER = 2**62
 
@@ -46,10 +46,24 @@ class Group:
 
     name: str
     window: Window
-    env: TensorEnv
+    env: Env  # of P * E copies: those of the first agent, then those of the second, ...
     num_agents: int
     settings: WindowSettings
     lifetimes: Lifetimes = Lifetimes()
+    num_stacked: int = 1
+    """Frames in an observation, which a replay stores singly."""
+    bootstraps: bool = True
+    """Whether the value of its last state stands in for the rest of an episode that is cut off."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its agents live."""
+        return getattr(self.env, "device", torch.device("cpu"))
+
+    @property
+    def is_on_tensors(self) -> bool:
+        """Whether the task is drawn for each agent, and saved with it; see ``TensorEnv``."""
+        return is_tensor_env(self.env)
 
     def for_each(self, rule_params: Params) -> Params:
         """The rule's parameters for each agent. Leaves [P, ...]"""
@@ -63,23 +77,25 @@ class GroupState:
 
     agents: AgentState  # leaves [P, ...]
     values: MetaValueState  # leaves [P, ...]
-    env_state: Any  # leaves [P * E, ...]
+    env_state: Any  # leaves [P * E, ...]; what environments not on tensors keep inside is not here
     timestep: TimeStep  # leaves [P * E, ...]
     age: Tensor  # [P], updates since birth
     budget: Tensor  # [P]
-    running_return: Tensor  # [P * E], of the episodes under way
+    running_return: Tensor  # [P * E], of the episodes under way; NaN if another agent began them
     replay: PopulationReplay | None = None
     earlier: Earlier = ()
+    memory: Memory = None  # of recurrent agents as they act, leaves [P * E, ...]
 
 
 def init_group(group: Group, generator: torch.Generator) -> GroupState:
     """Newborn agents, each with a draw of the task."""
     env_state, timestep = _new_tasks(group, generator)
     agents, values = _newborn(group, group.num_agents, generator)
-    device = group.env.device
+    device = group.device
     budget = group.lifetimes.draw(group.num_agents, generator).to(device)
     # First lives are cut short at random, so that not all agents are born again at once.
     share = torch.rand(group.num_agents, generator=generator, device=generator.device).to(device)
+    memory = group.window.agent.initial_memory(group.env.num_envs, device)
     return GroupState(
         agents=agents,
         values=values,
@@ -88,27 +104,32 @@ def init_group(group: Group, generator: torch.Generator) -> GroupState:
         age=(share * budget).long() if group.lifetimes.budgets else torch.zeros_like(budget),
         budget=budget,
         running_return=torch.zeros(group.env.num_envs, device=device),
-        replay=_new_replay(group, timestep),
-        earlier=_nobodys_updates(group, agents, timestep),
+        replay=_new_replay(group, timestep, memory),
+        earlier=_nobodys_updates(group, agents, timestep, memory),
+        memory=memory,
     )
 
 
 def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Generator) -> GroupState:
-    """Agents that are due start from scratch, on a new draw of the task. ``due`` [P]"""
+    """Agents that are due start from scratch, on a new draw of the task. ``due`` [P]
+
+    Environments that can neither draw a task nor restart some of their copies stay where they are:
+    the newborn takes over in the middle of an episode, whose return is not counted.
+    """
     index = due.nonzero().flatten()
     if len(index) == 0:
         return state
     newborn = _newborn(group, len(index), generator)
-    tasks = _new_tasks(group, generator)
-    budget = group.lifetimes.draw(group.num_agents, generator).to(group.env.device)
+    copies = due.repeat_interleave(group.settings.num_envs)
+    env_state, timestep, restarted = _new_tasks_where(group, state, due, copies, generator)
+    budget = group.lifetimes.draw(group.num_agents, generator).to(group.device)
     agents, values = tree.map(
         lambda old, new: old.index_copy(0, index, new), (state.agents, state.values), newborn
     )
-    copies = due.repeat_interleave(group.settings.num_envs)
-    env_state, timestep = tree.where(copies, tasks, (state.env_state, state.timestep))
     replay = state.replay
     if replay is not None:
         replay = replace(replay, size=torch.where(due, 0, replay.size))
+    fresh = group.window.agent.initial_memory(group.env.num_envs, group.device)
     return GroupState(
         agents=agents,
         values=values,
@@ -116,44 +137,69 @@ def reborn(group: Group, state: GroupState, due: Tensor, generator: torch.Genera
         timestep=timestep,
         age=torch.where(due, 0, state.age),
         budget=torch.where(due, budget, state.budget),
-        running_return=torch.where(copies, 0.0, state.running_return),
+        running_return=state.running_return.masked_fill(copies, 0.0 if restarted else torch.nan),
         replay=replay,
         earlier=disowned(state.earlier, due),
+        memory=tree.where(copies, fresh, state.memory),
     )
 
 
 def _newborn(
     group: Group, num: int, generator: torch.Generator
 ) -> tuple[AgentState, MetaValueState]:
-    window, device = group.window, group.env.device
+    window, device = group.window, group.device
     agents = [window.agent.init_state(generator, device) for _ in range(num)]
     values = [window.meta_value.init_state(generator, device) for _ in range(num)]
     return tree.stack(agents), tree.stack(values)
 
 
 def _new_tasks(group: Group, generator: torch.Generator) -> tuple[Any, TimeStep]:
-    """A draw of the task for each agent, at its start in all copies. Leaves [P * E, ...]"""
+    """All copies at the start of an episode, on a draw of the task for each agent if possible."""
+    if not is_tensor_env(group.env):
+        _forget(group, torch.ones(group.num_agents, dtype=torch.bool))
+        return group.env.reset(generator)
     drawn = group.env.sample_settings(group.num_agents, generator)
     copies = tree.map(lambda x: x.repeat_interleave(group.settings.num_envs, 0), drawn)
     return group.env.reset(generator, copies)
 
 
-def _new_replay(group: Group, timestep: TimeStep) -> PopulationReplay | None:
-    capacity = group.settings.replay_capacity
-    if not capacity:
+def _new_tasks_where(
+    group: Group, state: GroupState, due: Tensor, copies: Tensor, generator: torch.Generator
+) -> tuple[Any, TimeStep, bool]:
+    """The same for the agents that are due, and whether it was possible."""
+    before = (state.env_state, state.timestep)
+    if is_tensor_env(group.env):
+        return *tree.where(copies, _new_tasks(group, generator), before), True
+    _forget(group, due)
+    if not can_restart(group.env):
+        return *before, False
+    return *group.env.restart(*before, copies, generator), True
+
+
+def _forget(group: Group, due: Tensor) -> None:
+    """What an environment has learnt about observations belongs to the agent, and dies with it."""
+    getattr(group.env, "forget", lambda _: None)(due.cpu().numpy())
+
+
+def _new_replay(group: Group, timestep: TimeStep, memory: Memory) -> PopulationReplay | None:
+    settings, num_actions = group.settings, group.env.spec.num_actions
+    if not settings.replay_capacity:
         return None
-    lead = (group.num_agents, capacity, group.settings.rollout_length)
-    return empty_replay(zero_rollouts(lead, timestep.observation, group.env.spec.num_actions))
+    lead = (group.num_agents, settings.rollout_length, 1)
+    one = blank_rollout(lead, timestep, num_actions, memory)
+    return empty_replay(one, settings.replay_capacity, group.num_stacked)
 
 
-def _nobodys_updates(group: Group, agents: AgentState, timestep: TimeStep) -> Earlier:
+def _nobodys_updates(
+    group: Group, agents: AgentState, timestep: TimeStep, memory: Memory
+) -> Earlier:
     """Stand-ins for updates before an agent's first, so that a state keeps its structure."""
-    settings, device = group.settings, group.env.device
+    settings, device = group.settings, group.device
     if not settings.num_earlier:
         return ()
     batch = settings.num_envs + (settings.num_replayed if settings.replay_capacity else 0)
     lead = (group.num_agents, settings.rollout_length, batch)
-    rollout = zero_rollouts(lead, timestep.observation, group.env.spec.num_actions)
+    rollout = blank_rollout(lead, timestep, group.env.spec.num_actions, memory)
     params = tree.to(group.window.agent.rule.init_params(torch.Generator()), device)
     nobody = torch.zeros(group.num_agents, dtype=torch.bool, device=device)
     update = KeptUpdate(group.for_each(params), agents, rollout, nobody)

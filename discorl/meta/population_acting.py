@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from discorl import tree
-from discorl.agents.network import with_params
+from discorl.agents.acting import Acting, check_rollout, collect
+from discorl.agents.network import Network, with_params
+from discorl.agents.update import Each
+from discorl.errors import EnvFailure
 from discorl.meta.population import Group, GroupState
 from discorl.meta.population_replay import sample_replay, store
-from discorl.types import AgentState, Params, Rollout
+from discorl.types import AgentOutput, AgentState, Memory, Observation, Params, Rollout, TimeStep
 
 
 @tree.register
@@ -46,7 +50,7 @@ class PopulationRollouts:
 
     def begin(self, state: GroupState) -> GroupActing:
         """The start of a window, with all rollouts where they are collected ahead."""
-        zeros = torch.zeros(self.group.num_agents, device=self.group.env.device)
+        zeros = torch.zeros(self.group.num_agents, device=self.group.device)
         acting = GroupActing(state, Episodes(zeros, zeros, zeros))
         if not self.group.settings.acts_ahead:
             return acting
@@ -57,7 +61,7 @@ class PopulationRollouts:
 
     def collect(self, world: GroupActing, agents: AgentState) -> tuple[Rollout, GroupActing]:
         """A fresh rollout, joined by replayed trajectories."""
-        settings = self.group.settings
+        settings, num_stacked = self.group.settings, self.group.num_stacked
         rollouts, acting = world.ahead, world
         if not rollouts:
             rollouts, acting = self._act(world, agents, settings.rollout_length)
@@ -65,8 +69,8 @@ class PopulationRollouts:
         acting = replace(acting, ahead=tuple(ahead))
         if acting.state.replay is None:
             return fresh, acting
-        replay = store(acting.state.replay, fresh)
-        old = sample_replay(replay, settings.num_replayed, self.generator)
+        replay = store(acting.state.replay, fresh, num_stacked)
+        old = sample_replay(replay, settings.num_replayed, self.generator, num_stacked)
         return _joined([fresh, old]), replace(acting, state=replace(acting.state, replay=replay))
 
     def collect_validation(
@@ -95,31 +99,70 @@ class PopulationRollouts:
         return rollouts, replace(acting, state=state, episodes=sums)
 
 
+@dataclass(frozen=True)
+class Crowd:
+    """Agents that share an environment, each in E copies of its own: an ``Actor``."""
+
+    net: Network
+    params: Params  # leaves [P, ...]
+    num_agents: int
+    each: Each
+
+    def initial_memory(self, batch: int) -> Memory:
+        return self.net.initial_memory(batch)
+
+    def step(self, now: TimeStep, memory: Memory) -> tuple[Tensor, Memory]:
+        def step_one(params: Params, now: TimeStep, memory: Memory) -> tuple[Tensor, Memory]:
+            return with_params(self.net, params, lambda net: net.step(now, memory))
+
+        seen = TimeStep(now.observation, now.reward, now.discount)
+        apart = tree.map(lambda x: x.unflatten(0, (self.num_agents, -1)), (seen, memory))
+        return tree.map(lambda x: x.flatten(0, 1), self.each(step_one)(self.params, *apart))
+
+    def output_at(self, rows: Tensor, observation: Observation, memory: Memory) -> AgentOutput:
+        """Agent by agent: episodes are seldom cut off, and then only of a few agents."""
+        copies = len(tree.leaves(observation)[0]) // self.num_agents
+        outputs = []
+        for agent in (rows // copies).unique().tolist():
+            own = rows[rows // copies == agent]
+            seen, kept = tree.index((observation, memory), own)
+            params = tree.index(self.params, agent)
+            output = partial(_output, observation=seen, memory=kept)
+            outputs.append(with_params(self.net, params, output))
+        return tree.map(lambda *x: torch.cat(x), *outputs)  # rows are in the order of agents
+
+
+def _output(net: Network, observation: Observation, memory: Memory) -> AgentOutput:
+    return net.output(observation, memory)
+
+
 def act_in_group(
     group: Group, params: Params, state: GroupState, num_steps: int, generator: torch.Generator
 ) -> tuple[Rollout, GroupState, Episodes]:
     """Every agent acts for ``num_steps`` in its copies of the task. Leaves [P, T, E, ...]"""
-    env, shape = group.env, (group.num_agents, group.settings.num_envs)
-    net = group.window.agent.net
-    policy = tree.vmap(
-        lambda params, now: with_params(net, params, lambda net: net.step(now, None)[0])
-    )
-    env_state, now = state.env_state, state.timestep
-    steps: list[Rollout] = []
-    with torch.no_grad():
-        noise_shape = (num_steps, *shape, env.spec.num_actions)
-        uniform = torch.rand(noise_shape, generator=generator, device=now.reward.device)
-        gumbel = -torch.log(-torch.log(uniform.clamp_(min=1e-20)))
-        for t in range(num_steps):
-            seen = tree.map(lambda x: x.unflatten(0, shape), now)
-            logits = policy(params, seen)
-            actions = (logits + gumbel[t]).argmax(-1)
-            steps.append(Rollout(seen.observation, actions, seen.reward, seen.discount, logits))
-            env_state, now = env.step(env_state, actions.flatten(), generator)
-    rollout = tree.stack(steps)  # leaves [T, P, E, ...]
+    agent = group.window.agent
+    crowd = Crowd(agent.net, params, group.num_agents, group.window.each)
+    start = Acting(state.env_state, state.timestep, generator, state.memory)
+    bootstrap = agent.rule if group.bootstraps else None
+    try:
+        rollout, end = collect(crowd, group.env, start, num_steps, bootstrap)
+        if not group.is_on_tensors:
+            check_rollout(rollout)
+    except EnvFailure as e:
+        copies = group.settings.num_envs
+        raise EnvFailure(
+            f"in the group '{group.name}', whose agents have {copies} environments each: {e}"
+        ) from e
     running, episodes = _count_episodes(group, state.running_return, rollout)
-    rollout = tree.map(lambda x: x.transpose(0, 1), rollout)
-    state = replace(state, env_state=env_state, timestep=now, running_return=running)
+    rollout = replace(rollout, raw_rewards=None)  # only for statistics
+    rollout = tree.map(lambda x: x.unflatten(1, (group.num_agents, -1)).transpose(0, 1), rollout)
+    state = replace(
+        state,
+        env_state=end.env_state,
+        timestep=end.timestep,
+        memory=end.memory,
+        running_return=running,
+    )
     return rollout, state, episodes
 
 
@@ -129,15 +172,20 @@ def _joined(rollouts: list[Rollout]) -> Rollout:
 
 
 def _count_episodes(group: Group, running: Tensor, rollout: Rollout) -> tuple[Tensor, Episodes]:
-    """Follow the returns of episodes, ``running`` [P * E], through a rollout [T, P, E]."""
+    """Follow the returns of episodes, ``running`` [P * E], through a rollout [T, P * E].
+
+    NaN is the return of an episode that another agent began; it is not counted.
+    """
     goal = group.env.spec.success_return
-    running = running.unflatten(0, (group.num_agents, -1))
+    rewards = rollout.rewards if rollout.raw_rewards is None else rollout.raw_rewards
     returns, count, successes = (torch.zeros_like(running) for _ in range(3))
-    for reward, ended in zip(rollout.rewards, rollout.ended, strict=True):
+    for reward, ended in zip(rewards, rollout.ended, strict=True):
         running = running + reward
-        returns += running * ended
-        count += ended
+        counts = ended & ~running.isnan()
+        returns += torch.where(counts, running, 0.0)
+        count += counts
         if goal is not None:
-            successes += ended & (running >= goal)
-        running = running * ~ended
-    return running.flatten(), Episodes(returns.sum(1), count.sum(1), successes.sum(1))
+            successes += counts & (running >= goal)
+        running = torch.where(ended, 0.0, running)
+    sums = (x.unflatten(0, (group.num_agents, -1)).sum(1) for x in (returns, count, successes))
+    return running, Episodes(*sums)

@@ -40,6 +40,9 @@ class WindowSettings:
     """Time steps per trajectory for judging the updated agent."""
     valid_rollouts: int = 1
     """How many of those trajectories each copy makes, in sequence."""
+    burn_in: int = 0
+    """First steps of every trajectory that only warm up the memory of recurrent agents and stay out
+    of all losses; agents without memory ignore it."""
     acts_ahead: bool = False
     """Collect all of a window's rollouts before its first update, as the public notebook does."""
     num_replayed: int = 0
@@ -62,8 +65,13 @@ class WindowSettings:
             )
         if min(self.rollout_length, self.valid_length) < 2:
             raise DiscorlError("window: rollouts need at least 2 time steps (a transition)")
-        check_at_least(0, "window: ", self, "num_replayed", most=MAX_AT_ONCE)
+        check_at_least(0, "window: ", self, "num_replayed", "burn_in", most=MAX_AT_ONCE)
         check_at_least(0, "window: ", self, "replay_capacity")
+        if self.burn_in > min(self.rollout_length, self.valid_length) - 2:
+            raise DiscorlError(
+                f"window: burn_in {self.burn_in} leaves no transition of a trajectory to learn "
+                "from: lower it, or raise rollout_length and valid_length"
+            )
         if self.num_replayed and self.replay_capacity < self.num_envs:
             raise DiscorlError(
                 "window: num_replayed needs a replay_capacity of at least num_envs trajectories"

@@ -73,6 +73,8 @@ def restore(template: T, loaded: Any, where: str = "") -> T:
 def _restore_parts(parts: dict[str, Any], loaded: Any, where: str) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise _misfit(where, f"is {_kind(loaded)}, not a group of {', '.join(parts)}")
+    # What the template has as None may be missing: earlier versions did not know it.
+    loaded = {name: None for name, part in parts.items() if part is None} | loaded
     if missing := sorted(parts.keys() - loaded.keys()):
         raise _misfit(where, f"lacks {', '.join(missing)}")
     if extra := sorted(loaded.keys() - parts.keys()):

@@ -284,11 +284,6 @@ def test_groups_that_make_no_sense(text: str) -> None:
         DiscoverConfig(tasks=(text,))
 
 
-def test_gymnasium_tasks_cannot_be_in_a_population(tmp_path: Path) -> None:
-    with pytest.raises(DiscorlError, match="tensors"):
-        discover(tiny_config(tasks=("gym:CartPole-v1*2",), out=tmp_path / "run"))
-
-
 def test_the_folder_says_what_made_it(tmp_path: Path) -> None:
     discover(tiny_config(steps=1, out=tmp_path / "run"))
     content = json.loads((tmp_path / "run" / "config.json").read_text())

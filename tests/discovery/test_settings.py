@@ -100,16 +100,6 @@ def test_folders_without_a_discovery(text: str | None, message: str, tmp_path: P
         resume_discovery(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "net", [{"core_lstm": 8}, {"torso_kind": "conv"}, {"channels": (4,)}, {"dense": 64}], ids=str
-)
-def test_networks_that_a_population_cannot_have(net: dict[str, Any]) -> None:
-    config = tiny_config()
-    (name,) = net
-    with pytest.raises(DiscorlError, match=f"--net.{name.replace('_', '-')}"):
-        replace(config, net=replace(config.net, **net))
-
-
 @pytest.mark.parametrize("zero_values", [False, True])
 def test_the_network_is_the_one_asked_for(zero_values: bool) -> None:
     """Of a group with a torso of its own, too."""

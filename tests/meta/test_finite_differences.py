@@ -1,8 +1,9 @@
 """The meta-gradient against finite differences of the meta-loss, in float64.
 
 Some inputs of the rule are constants by definition although they depend on it: values, policies,
-advantages. They are computed once and held while the rule is moved. What is a constant inside the
-agent's loss and optimiser (the policy one step ahead, Adam's second moment) is left out of it.
+advantages, the memory that a burn-in leads to. They are computed once and held while the rule is
+moved. What is a constant inside the agent's loss and optimiser (the policy one step ahead, Adam's
+second moment) is left out of it.
 """
 
 from __future__ import annotations
@@ -14,26 +15,30 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from discorl import optim
-from discorl.meta.meta_value import MetaValue, ValueNet
+from discorl import optim, tree
+from discorl.agents import update
+from discorl.agents.agent import Agent, agent_net
+from discorl.agents.burn_in import warm_up
+from discorl.agents.network import Network
+from discorl.meta import window as window_module
+from discorl.meta.meta_value import MetaValue, MetaValueSettings, make_meta_value
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import MemoryMode, Window
-from discorl.nets.torsos import MLPTorso
+from discorl.nets.net_config import NetConfig
 from discorl.rules import disco
 from discorl.rules.disco import DiscoSettings
-from discorl.types import Params, RuleState, Values
+from discorl.types import EnvSpec, ObservationSpec, Params, Rollout, RuleState, Values
 from tests.builders import (
     disturbed,
     double,
     random_rollout,
     random_rule_params,
     rng,
-    small_agent,
     small_disco,
 )
 from tests.golden.meta_gradient import through
 
-STEP = 1e-5
+STEP = 1e-6  # small enough that no relu bends on the way
 LARGE = ObjectiveWeights(policy_entropy=0.3, prediction_entropy=0.2, target_mean=0.4, target_kl=0.1)
 
 
@@ -53,24 +58,63 @@ class Held:
         return self.results[self.position - 1]
 
 
-def window_and_inputs() -> tuple[Window, tuple[Any, ...]]:
+PICTURE = EnvSpec((2, 5, 5), 3, is_image=True)
+LARGE_PICTURE = EnvSpec((1, 36, 36), 3, is_image=True)
+SEVERAL = EnvSpec(
+    (),
+    3,
+    observations={"board": ObservationSpec((2, 4, 4), is_image=True), "x": ObservationSpec((3,))},
+)
+SMALL = NetConfig(torso=(7, 6), action_lstm=5, head_hidden=(6,), dense=6)
+NETS = {
+    "mlp": (EnvSpec((4,), 3), SMALL),
+    "conv": (PICTURE, replace(SMALL, channels=(3, 4))),
+    "nature": (LARGE_PICTURE, replace(SMALL, torso_kind="nature", channels=(2, 3, 2))),
+    "impala": (PICTURE, replace(SMALL, torso_kind="impala", channels=(2, 3))),
+    "dict": (SEVERAL, replace(SMALL, channels=(3, 2))),
+    "lstm": (EnvSpec((4,), 3), replace(SMALL, core_lstm=5)),
+    "conv and lstm, with burn-in": (PICTURE, replace(SMALL, channels=(3,), core_lstm=4)),
+}
+
+
+def seen_by(net: Network, spec: EnvSpec, num_steps: int, seed: int) -> Rollout:
+    """Random experience of a kind of network."""
+    rollout = random_rollout(num_steps, 3, observation_shape=spec.observation_shape, seed=seed)
+    generator, batch = rng(seed + 50), rollout.actions.shape
+    if spec.observations:
+        shown = {
+            name: torch.randn(*batch, *part.shape, generator=generator)
+            for name, part in spec.observations.items()
+        }
+        rollout = replace(rollout, observations=shown)
+    memory = tree.map(
+        lambda x: torch.randn(1, *x.shape, generator=generator), net.initial_memory(batch[1])
+    )
+    return replace(rollout, memory=memory)
+
+
+def window_and_inputs(kind: str = "mlp") -> tuple[Window, tuple[Any, ...]]:
+    spec, config = NETS[kind]
     rule = replace(small_disco(), settings=DiscoSettings(aux_pi_cost=0.0))
-    agent = small_agent(rule, optimiser=optim.chain(optim.scale_by_learning_rate(0.5)))
-    meta_value = MetaValue(ValueNet(MLPTorso(4, (5,)), 5))
+    burn_in = 2 if "burn-in" in kind else 0
+    optimiser = optim.chain(optim.scale_by_learning_rate(0.5))
+    agent = Agent(agent_net(spec, rule, config), rule, optimiser, burn_in)
+    meta_value = make_meta_value(MetaValueSettings(torso=(5,)), spec, config)
     state = agent.init_state(rng(3))
     params = disturbed(state.params, 0.3)
     state = replace(state, params=params, rule=rule.init_state(disturbed(params, 0.2, 5)))
-    rollouts = [random_rollout(seed=i) for i in range(2)]
+    rollouts = [seen_by(agent.net, spec, 6 + burn_in, i) for i in range(2)]
+    judged_on = seen_by(agent.net, spec, 9, 99)
     args = (random_rule_params(rule), state, meta_value.init_state(rng(4)), rollouts)
     window = Window(agent, meta_value, LARGE)
-    return window, double((*args, random_rollout(9, seed=99)))
+    return window, double((*args, judged_on))
 
 
-@pytest.mark.parametrize("direction", range(2))
+@pytest.mark.parametrize("kind, direction", [("mlp", 0), *((kind, 1) for kind in NETS)])
 def test_equals_finite_differences_in_every_mode(
-    direction: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, direction: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window, (params, *rest) = window_and_inputs()
+    window, (params, *rest) = window_and_inputs(kind)
     generator = rng(direction)
     along = {k: torch.randn(p.shape, generator=generator).double() for k, p in params.items()}
     gradients = {m: through(window, (params, *rest), m).gradient for m in get_args(MemoryMode)}
@@ -92,6 +136,10 @@ def test_equals_finite_differences_in_every_mode(
     ]
     monkeypatch.setattr(disco, "estimate_action_values", held_values)
     monkeypatch.setattr(disco, "experience", held[1])
+    if window.agent.burn_in:
+        held += [Held(warm_up), Held(warm_up)]
+        monkeypatch.setattr(update, "warm_up", held[-1])
+        monkeypatch.setattr(window_module, "warm_up", held[-2])
     monkeypatch.setattr(MetaValue, "update", lambda self, *args: held[2](*args))
     monkeypatch.setattr(MetaValue, "estimate", lambda self, *args: held[3](*args))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from discorl.meta.population_replay import empty_replay, sample_replay, store, zero_rollouts
+from discorl import tree
+from discorl.meta.population_replay import empty_replay, sample_replay, store
 from discorl.types import Rollout
 from tests.builders import rng
 
@@ -18,7 +21,7 @@ def marked(value: float, num_agents: int = 2, num_steps: int = 3, num_envs: int 
 
 
 def test_each_agent_draws_its_own_latest_trajectories() -> None:
-    replay = empty_replay(zero_rollouts((2, 4, 3), torch.zeros(1, 1), 1))
+    replay = empty_replay(marked(0.0), capacity=4)
     for value in (1.0, 2.0, 3.0):
         replay = store(replay, marked(value))
     drawn = sample_replay(replay, 200, rng())
@@ -28,10 +31,29 @@ def test_each_agent_draws_its_own_latest_trajectories() -> None:
 
 
 def test_a_newborn_draws_nothing_from_before_its_birth() -> None:
-    replay = empty_replay(zero_rollouts((2, 6, 3), torch.zeros(1, 1), 1))
+    replay = empty_replay(marked(0.0), capacity=6)
     replay = store(replay, marked(1.0))
     replay = type(replay)(replay.storage, replay.next, torch.tensor([2, 0]))
     replay = store(replay, marked(2.0))
     drawn = sample_replay(replay, 200, rng())
     assert set(drawn.rewards[0].unique().tolist()) == {1.0, 2.0}
     assert set(drawn.rewards[1].unique().tolist()) == {102.0}
+
+
+def test_stacked_frames_are_stored_singly_and_come_back_whole() -> None:
+    """Two agents, three copies; an episode of agent 1 begins in the middle of a rollout."""
+    frames = torch.randint(1, 255, (2, 9, 3, 1, 4, 4), dtype=torch.uint8, generator=rng())
+    stacks = torch.cat([frames[:, i : i + 6] for i in range(4)], 3)  # [P, T, E, 4, H, W]
+    stacks[1, 3, 2] = frames[1, 6, 2].expand(4, 4, 4)
+    stacks[1, 4, 2] = torch.cat([frames[1, 6, 2].expand(3, 4, 4), frames[1, 7, 2]])
+    stacks[1, 5, 2] = torch.cat([frames[1, 6, 2].expand(2, 4, 4), frames[1, 7, 2], frames[1, 8, 2]])
+    rollout = replace(marked(1.0, 2, 6, 3), observations=stacks)
+    replay = store(empty_replay(rollout, capacity=3, num_stacked=4), rollout, num_stacked=4)
+    stored = sum(x.numel() for x in tree.leaves(replay.storage.observations))
+    assert stored < stacks.numel() / 2
+    drawn = sample_replay(replay, 60, rng(), num_stacked=4)
+    assert drawn.observations.dtype == torch.uint8
+    for agent in range(2):
+        known = {bytes(x.numpy().tobytes()) for x in stacks[agent].transpose(0, 1)}
+        seen = {bytes(x.numpy().tobytes()) for x in drawn.observations[agent].transpose(0, 1)}
+        assert seen == known

@@ -65,7 +65,7 @@ def test_agents_live_on_by_the_stride(mode: MemoryMode) -> None:
     for step in range(4):
         before = clone(state)
         result = live_window(group, params, state, rng(step))
-        assert_bit_equal(before, state)
+        assert_bit_equal(replace(before, replay=None), replace(state, replay=None))
         state = result.state
         assert state.age.tolist() == [step + 1] * 2
         own.append([update.own.tolist() for update in state.earlier])

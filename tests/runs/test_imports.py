@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from discorl.discovery.build import tensor_env
+from discorl.discovery.build import make_group, starting_rule
 from discorl.envs.registry import imported_module
 from discorl.errors import DiscorlError
 from discorl.runs.imports import importing_for
 from discorl.training.trained_agent import load_agent
 from tests.builders import run_cli, run_python
 from tests.foreign import make_foreign, posix
+from tests.meta.population import tiny_config
 
 RUN = Path(__file__).parents[1] / "compatibility" / "v0_1" / "cartpole"
 EVIL = """
@@ -121,12 +122,19 @@ def test_of_another_user_what_imports_nothing_is_fine(
 
 
 @pytest.mark.parametrize("task", ["gym:evil:Env-v0", "dm_env:evil:make"])
-def test_discovery_does_not_even_make_what_it_cannot_use(
+def test_a_discovery_from_elsewhere_imports_nothing_either(
     run: Path, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = tiny_config(tasks=(task,))
+    rule, _ = starting_rule(config)
+    monkeypatch.chdir(run)
     monkeypatch.syspath_prepend(run)
-    with pytest.raises(DiscorlError, match="does not run on tensors"):
-        tensor_env(task, 1, torch.device("cpu"))
+    where = (config, config.groups[0], rule, torch.device("cpu"), None)
+    with pytest.raises(DiscorlError, match="own folder"):
+        make_group(*where, resumed=run)
+    make_foreign(run / "config.json", monkeypatch)
+    with pytest.raises(DiscorlError, match="another user wrote"):
+        make_group(*where, resumed=run)
     assert imported(run) == []
 
 

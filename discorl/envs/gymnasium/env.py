@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
+from discorl import tree
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
@@ -37,9 +38,11 @@ class GymnasiumEnv:
         options: EnvConfig | None = None,
         autoreset: AutoresetMode | None = None,
         owned: bool = False,
+        num_agents: int = 1,
     ) -> None:
         """``autoreset`` is for vector environments that do not say how they reset themselves;
-        ``owned`` ones are closed with this object."""
+        ``owned`` ones are closed with this object. ``num_agents`` share the copies, the first
+        agent the first ones, and each has observation statistics of its own."""
         self._envs = envs
         self._name = name
         self._owned = owned
@@ -60,7 +63,9 @@ class GymnasiumEnv:
             kind = {"is_image": one.is_image, "observation_dtype": one.dtype}
             self.spec = EnvSpec(one.shape, num_actions, **kind)
         wanted = self._options.normalize_observations
-        self.normaliser = ObservationNormaliser(_vectors(self._leaves) if wanted else {})
+        self.normaliser = ObservationNormaliser(
+            _vectors(self._leaves) if wanted else {}, num_agents
+        )
         self._warned = False
 
     def reset(self, generator: torch.Generator) -> tuple[np.ndarray | None, TimeStep]:
@@ -95,7 +100,7 @@ class GymnasiumEnv:
             final = self._final(observation, info, truncated)
         if self._autoreset == AutoresetMode.DISABLED and ended.any():
             shown, _ = self._call("reset", options={"reset_mask": ended})
-            observation = self._observe(shown, count=False)
+            observation = self._observe(shown, counted=False)
 
         starts = ended if state is None else ended | state
         raw = self._tensor(np.asarray(reward, np.float32))
@@ -109,6 +114,38 @@ class GymnasiumEnv:
             raw_reward=raw if self._changes_rewards else None,
         )
         return None if state is None else ended, timestep
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether some copies can begin an episode while the others play on."""
+        is_gymnasiums = isinstance(self._envs.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        return is_gymnasiums or self._autoreset == AutoresetMode.DISABLED
+
+    def restart(
+        self,
+        state: np.ndarray | None,
+        timestep: TimeStep,
+        copies: Tensor,
+        generator: torch.Generator,
+    ) -> tuple[np.ndarray | None, TimeStep]:
+        """Begin in ``copies`` [B] bool; the others stay as they are."""
+        begun = copies.cpu().numpy()
+        seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
+        shown, _ = self._call("reset", seed=seed, options={"reset_mask": begun.copy()})
+        # The others are not counted again, nor are they shown with other statistics than before.
+        fresh = self._observe(shown, counted=begun, rows=begun)
+        raw = timestep.raw_reward
+        return None if state is None else state & ~begun, TimeStep(
+            tree.where(copies, fresh, timestep.observation),
+            timestep.reward.masked_fill(copies, 0.0),
+            timestep.discount.masked_fill(copies, 1.0),
+            is_dead=None if timestep.is_dead is None else timestep.is_dead & ~copies,
+            raw_reward=None if raw is None else raw.masked_fill(copies, 0.0),
+        )
+
+    def forget(self, agents: np.ndarray) -> None:
+        """Start the observation statistics of some agents, [P] bool, from nothing."""
+        self.normaliser.forget(agents)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What an agent needs of this environment besides its parameters; mostly nothing."""
@@ -157,16 +194,23 @@ class GymnasiumEnv:
             raise EnvFailure(f"{self._name} failed to {method}: {one_line(e)}") from e
 
     def _observe(
-        self, shown: Any, *, count: bool = True, rows: np.ndarray | None = None
+        self,
+        shown: Any,
+        *,
+        counted: np.ndarray | bool = True,
+        rows: np.ndarray | None = None,
     ) -> Observation:
-        """The tensors of a batch of observations; the normaliser may count them.
+        """The tensors of a batch of observations; the normaliser may count all or some of them.
 
         ``rows`` says which of the batch matter; by default all do.
         """
-        return self._tensors([leaf.find(shown) for leaf in self._leaves], count, rows)
+        return self._tensors([leaf.find(shown) for leaf in self._leaves], counted, rows)
 
     def _tensors(
-        self, arrays: list[np.ndarray], count: bool, rows: np.ndarray | None = None
+        self,
+        arrays: list[np.ndarray],
+        counted: np.ndarray | bool,
+        rows: np.ndarray | None = None,
     ) -> Observation:
         tensors = {}
         for leaf, array in zip(self._leaves, arrays, strict=True):
@@ -177,8 +221,8 @@ class GymnasiumEnv:
                 )
             array = leaf.convert(array)
             self.normaliser.check(leaf.name, array, rows)
-            if count:
-                self.normaliser.observe(leaf.name, array)
+            if counted is not False:
+                self.normaliser.observe(leaf.name, array, counted)
             tensors[leaf.name] = self._tensor(self.normaliser(leaf.name, array))
         return tensors[""] if self._is_single else tensors
 
@@ -199,10 +243,10 @@ class GymnasiumEnv:
             self._warned = True
             return None
         if not (isinstance(final, np.ndarray) and final.dtype == object):
-            return self._observe(final, count=False, rows=truncated)
+            return self._observe(final, counted=False, rows=truncated)
         first = final[int(truncated.argmax())]
         rows = [row if cut else first for row, cut in zip(final, truncated, strict=True)]
-        return self._tensors([leaf.stack(rows, self._name) for leaf in self._leaves], count=False)
+        return self._tensors([leaf.stack(rows, self._name) for leaf in self._leaves], counted=False)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         """A copy: the environment may write its next step into the same array."""

@@ -31,6 +31,7 @@ def gymnasium_env(
     num_envs: int,
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
+    num_agents: int = 1,
 ) -> GymnasiumEnv:
     """Copies of a registered environment; ``module:ID`` imports the module that registers it."""
     options = options or EnvConfig()
@@ -41,7 +42,7 @@ def gymnasium_env(
     probe.close()
     # From the specification and not the id: a worker process may not have imported its module.
     factory = partial(gymnasium.make, probe.spec or env_id, disable_env_checker=True)
-    return _copies(factory, num_envs, device, options, f"'{env_id}'")
+    return _copies(factory, num_envs, device, options, f"'{env_id}'", num_agents)
 
 
 def as_env(
@@ -50,12 +51,13 @@ def as_env(
     device: torch.device | str = "cpu",
     options: EnvConfig | None = None,
     name: str = "the environment",
+    num_agents: int = 1,
 ) -> Env:
     """An environment from what a user has: a factory, a vector environment, or one of our own."""
     options = options or EnvConfig()
     if isinstance(source, VectorEnv):
         check_unchanged(options, f"{name}, which is already a vector environment", MAKING)
-        return GymnasiumEnv(source, device, name=name, options=options)
+        return GymnasiumEnv(source, device, name=name, options=options, num_agents=num_agents)
     if isinstance(source, gymnasium.Env):
         raise DiscorlError(
             "training needs several copies of an environment: pass a function that makes one, "
@@ -65,7 +67,7 @@ def as_env(
         check_unchanged(options, f"{name}, which is a discorl environment")
         return source
     if callable(source):
-        return _copies(source, num_envs, device, options, name)
+        return _copies(source, num_envs, device, options, name, num_agents)
     raise DiscorlError(
         f"env is a {type(source).__name__}; pass a function that makes a gymnasium.Env, a "
         "gymnasium.vector.VectorEnv, or a discorl environment"
@@ -78,10 +80,11 @@ def _copies(
     device: torch.device | str,
     options: EnvConfig,
     name: str,
+    num_agents: int,
 ) -> GymnasiumEnv:
     check_copies(num_envs)
     envs = make_vector([factory] * num_envs, options.workers, AUTORESET[options.autoreset])
-    return GymnasiumEnv(envs, device, name=name, options=options, owned=True)
+    return GymnasiumEnv(envs, device, name=name, options=options, owned=True, num_agents=num_agents)
 
 
 def _make(env_id: str) -> gymnasium.Env:

@@ -15,19 +15,23 @@ MAX_ABS = 10.0
 
 
 class ObservationNormaliser:
-    """The moments of each vector of an observation."""
+    """The moments of each vector of an observation, for each agent by itself."""
 
-    def __init__(self, sizes: dict[str, int]) -> None:
-        self._moments = {name: RunningMeanStd(0.0, (size,)) for name, size in sizes.items()}
+    def __init__(self, sizes: dict[str, int], num_agents: int = 1) -> None:
+        self._sizes = sizes
+        self._moments = [self._new() for _ in range(num_agents)]
         self.frozen = False
         """Whether what is seen no longer changes the moments, as in evaluation."""
+
+    def _new(self) -> dict[str, RunningMeanStd]:
+        return {name: RunningMeanStd(0.0, (size,)) for name, size in self._sizes.items()}
 
     def check(self, name: str, x: np.ndarray, rows: np.ndarray | None = None) -> None:
         """Raise if a vector has infinities, which the clip would hide, or NaN.
 
         ``rows`` says which of the batch matter; by default all do.
         """
-        if name not in self._moments or np.isfinite(x).all():
+        if name not in self._sizes or np.isfinite(x).all():
             return
         bad = ~np.isfinite(x).all(1) & (True if rows is None else rows)
         if bad.any():
@@ -36,28 +40,47 @@ class ObservationNormaliser:
                 "fix the environment, or wrap it to clip or replace them"
             )
 
-    def observe(self, name: str, x: np.ndarray) -> None:
-        """Count a batch that passed the check, if it is a vector and the moments are not frozen."""
-        if name in self._moments and not self.frozen:
-            self._moments[name].update(x.astype(np.float64))
+    def observe(self, name: str, x: np.ndarray, counted: np.ndarray | bool = True) -> None:
+        """Count a batch that passed the check, or its rows ``counted`` [B], if it is a vector and
+        the moments are not frozen."""
+        if name not in self._sizes or self.frozen:
+            return
+        rows = np.broadcast_to(counted, len(x)).reshape(len(self._moments), -1)
+        for moments, of_one, counts in zip(self._moments, self._apart(x), rows, strict=True):
+            if counts.any():
+                moments[name].update(of_one[counts].astype(np.float64))
 
     def __call__(self, name: str, x: np.ndarray) -> np.ndarray:
         """The batch normalised, if it is a vector."""
-        if name not in self._moments:
+        if name not in self._sizes:
             return x
-        moments = self._moments[name]
-        scaled = (x - moments.mean) / np.sqrt(moments.var + EPS)
-        return scaled.clip(-MAX_ABS, MAX_ABS).astype(np.float32)
+        parts = [
+            (of_one - moments[name].mean) / np.sqrt(moments[name].var + EPS)
+            for moments, of_one in zip(self._moments, self._apart(x), strict=True)
+        ]
+        return np.concatenate(parts).clip(-MAX_ABS, MAX_ABS).astype(np.float32)
+
+    def _apart(self, x: np.ndarray) -> np.ndarray:
+        """The rows of each agent. [B, ...] -> [P, B / P, ...]"""
+        return x.reshape(len(self._moments), -1, *x.shape[1:])
+
+    def forget(self, agents: np.ndarray) -> None:
+        """Start from nothing for some agents, [P] bool."""
+        for agent in agents.nonzero()[0]:
+            self._moments[agent] = self._new()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything it remembers, by name."""
-        return {
+        """Everything it remembers, by name; with an axis of agents if there are several."""
+        state = {
             f"{name or 'observation'}.{key}": torch.tensor(
-                getattr(moments, field), dtype=torch.float64, device="cpu"
+                np.stack([getattr(moments[name], field) for moments in self._moments]),
+                dtype=torch.float64,
+                device="cpu",
             )
-            for name, moments in self._moments.items()
+            for name in self._sizes
             for key, field in _FIELDS.items()
         }
+        return state if len(self._moments) > 1 else {k: x[0] for k, x in state.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from what ``state_dict`` returned."""
@@ -71,10 +94,12 @@ class ObservationNormaliser:
             is_sound = bool(x.isfinite().all()) and (key.endswith(".mean") or bool((x >= 0).all()))
             if not is_sound:
                 raise DiscorlError(f"the saved observation statistics make no sense: {key}")
-        for name, moments in self._moments.items():
+        for name in self._sizes:
             for key, field in _FIELDS.items():
-                saved = state[f"{name or 'observation'}.{key}"]
-                setattr(moments, field, saved.cpu().numpy().copy())
+                saved = state[f"{name or 'observation'}.{key}"].cpu().numpy()
+                saved = saved if len(self._moments) > 1 else saved[np.newaxis]
+                for moments, of_one in zip(self._moments, saved, strict=True):
+                    setattr(moments[name], field, np.array(of_one))
 
 
 _FIELDS = {"count": "count", "mean": "mean", "variance": "var"}

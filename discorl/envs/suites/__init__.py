@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from discorl.envs.suites import suite_settings as of
 from discorl.envs.suites.suite import Suite
 from discorl.envs.suites.suite_settings import SuiteSettings
@@ -88,6 +90,23 @@ def find(task: str) -> Suite | None:
     """The suite that ``task`` belongs to; None if it belongs to none."""
     prefix = task.partition(":")[0]
     return next((suite for suite in SUITES if suite.prefix == prefix), None)
+
+
+WHOLE = {
+    "atari57": ("ale", "atari_scores"),
+    "minatar5": ("minatar", "minatar"),
+    "procgen16": ("procgen", "procgen"),
+}
+"""Names for all tasks of a suite: the prefix of its tasks, and the module with the list of them."""
+
+
+def tasks_of(name: str) -> list[str]:
+    """The tasks that one name stands for, such as atari57; empty if it is no such name."""
+    if name not in WHOLE:
+        return []
+    prefix, module = WHOLE[name]
+    games = import_module(f"discorl.envs.suites.{module}").GAMES
+    return [f"{prefix}:{game}" for game in games]
 
 
 def default_settings(task: str) -> SuiteSettings | None:
