@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -114,7 +115,7 @@ def _config(rng: random.Random, data: bytes, canary: Path) -> bytes:
     if rng.random() < 0.1:
         return mutate_bytes(rng, data)
     text = mutate_json(rng, json.loads(data))
-    text = text.replace('"compile": true', '"compile": false')  # which may well take a minute
+    text = re.sub('"compile": (true|1)', '"compile": false', text)  # which may well take a minute
     return text.encode("utf-8", "surrogatepass")
 
 
