@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from benchmarks.worker import ENV_BATCH, ENV_STEPS
+from benchmarks.worker import ENV_BATCH, ENV_STEPS, SUITE_UPDATES
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class TimedJob:
     """Timings in a row each time a worker is asked."""
     units: int = 0
     """Things done in one run; if given, the table shows things per second."""
+    unit: str = "M/s"
+    """Of the things per second: millions, or what a single one of them is called."""
 
 
 JOBS = (
@@ -28,15 +30,25 @@ JOBS = (
     TimedJob("learn_pixels", "learner step, 84x84x4 pixels, Nature network", "learn_pixels"),
     TimedJob("meta_step", "meta-gradient step of the public notebook", "meta_step", repeats=1),
     TimedJob(
+        "discover_suite",
+        "meta-gradient step of the preset suite",
+        "discover_suite",
+        repeats=1,
+        units=SUITE_UPDATES,
+        unit="agent-updates/s",
+    ),
+    TimedJob(
         "env_steps", "environment steps", "env_steps", repeats=10, units=ENV_BATCH * ENV_STEPS
     ),
     TimedJob("replay_sample", "sample 64 trajectories from replay", "replay_sample", repeats=10),
     TimedJob("matmul", "matrix products of the training step", "matmul"),
     TimedJob("matmul_kernel", "the same, by our kernel", "matmul", {"by_kernel": 1}),
+    TimedJob("discover_matmul", "matrix products of the suite's step", "discover_matmul"),
     TimedJob("matmul_square", "a 2048 x 2048 product", "matmul_square"),
 )
-MACHINE_JOBS = ("matmul", "matmul_kernel", "matmul_square")
-"""They measure the machine, not an implementation, and are shown apart."""
+MACHINE_JOBS = ("matmul", "matmul_kernel", "matmul_square", "discover_matmul")
+"""They measure the machine, not an implementation, and are shown apart. The last one has products
+of its own, those of ``discover_suite``."""
 
 MEMORY = "memory"
 MEMORY_JOBS = tuple(job for job in JOBS if job.name in ("train_step", "meta_step"))

@@ -73,7 +73,7 @@ def summarise(session: Session) -> dict[str, Any]:
 
 
 def matmul_figures(session: Session) -> dict[str, float]:
-    """How fast the machine multiplies matrices, and the training step's share of that."""
+    """How fast the machine multiplies matrices, and what the steps reach of that."""
     figures: dict[str, float] = {}
     for job in MACHINE_JOBS:
         timings = session.timings.get(job, {}).get(OURS.name)
@@ -83,9 +83,14 @@ def matmul_figures(session: Session) -> dict[str, float]:
     step = _fastest_of_ours(session, "train_step")
     if step and "matmul_flop" in figures:
         figures["step_flop_per_second"] = figures["matmul_flop"] / step.median
-        for job in MACHINE_JOBS:
+        for job in MACHINE_JOBS[:-1]:
             if speed := figures.get(f"{job}_flop_per_second"):
                 figures[f"share_of_{job}"] = figures["step_flop_per_second"] / speed
+    step, products = _fastest_of_ours(session, "discover_suite"), "discover_matmul"
+    if step and f"{products}_flop" in figures:
+        reached = figures[f"{products}_flop"] / step.median
+        figures["discovery_flop_per_second"] = reached
+        figures[f"share_of_{products}"] = reached / figures[f"{products}_flop_per_second"]
     return figures
 
 
@@ -191,8 +196,11 @@ def _time_cell(session: Session, job: TimedJob, name: str) -> str:
     mine = timings[name]
     low, high = mine.quartiles
     if job.units:
-        cell = f"{job.units / mine.median / 1e6:.2f} M/s"
-        cell += f" ({job.units / high / 1e6:.2f}-{job.units / low / 1e6:.2f})"
+        scale = 1e6 if job.unit == "M/s" else 1.0
+        per_second = [job.units / x / scale for x in (mine.median, high, low)]
+        digits = 2 if job.unit == "M/s" else 0
+        middle, least, most = (f"{x:.{digits}f}" for x in per_second)
+        cell = f"{middle} {job.unit} ({least}-{most})"
     else:
         cell = f"{_milliseconds(mine.median)} ms ({_milliseconds(low)}-{_milliseconds(high)})"
     return cell + _ratio(mine, timings.get(OURS.name), name)
@@ -234,13 +242,14 @@ def _matmul_lines(session: Session) -> list[str]:
     if not figures:
         return []
     lines = [
-        "| matrix products | GFLOP | GFLOP/s | the training step's share of it |",
+        "| matrix products | GFLOP | GFLOP/s | what the step reaches of it |",
         "|---|---|---|---|",
     ]
     titles = {
         "matmul": "those of the training step, alone",
         "matmul_kernel": "the same, by our kernel",
         "matmul_square": "2048 x 2048, alone",
+        "discover_matmul": "those of the suite's step of discovery, alone",
     }
     for job, title in titles.items():
         if f"{job}_flop" in figures:
@@ -250,6 +259,9 @@ def _matmul_lines(session: Session) -> list[str]:
     if speed := figures.get("step_flop_per_second"):
         flop = figures["matmul_flop"] / 1e9
         lines.append(f"| the whole training step | {flop:.1f} | {speed / 1e9:.0f} | |")
+    if speed := figures.get("discovery_flop_per_second"):
+        flop = figures["discover_matmul_flop"] / 1e9
+        lines.append(f"| the whole step of discovery | {flop:.1f} | {speed / 1e9:.0f} | |")
     return [*lines, ""]
 
 

@@ -25,6 +25,9 @@ ENV_BATCH, ENV_STEPS = 1024, 100
 META_AGENTS, META_UPDATES, META_ENVS, META_STEPS, META_BOARD = 2, 2, 32, 16, 5
 META_LEARNING_RATE, META_TORSO, META_HIDDEN, META_VALUE_TORSO = 5e-4, (512, 512), 256, (256, 256)
 
+SUITE_UPDATES = (8 + 6 + 8 + 6) * 5
+"""Updates that the agents of the preset suite make in a step of discovery."""
+
 NUM_WARM_UPS = 3
 
 

@@ -26,7 +26,8 @@ from discorl.agents.compiled import CompiledRule, compile_agent
 from discorl.agents.replay import Replay
 from discorl.agents.update import update_agent
 from discorl.discovery.build import make_group, starting_rule
-from discorl.discovery.presets import notebook
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.presets import notebook, suite
 from discorl.envs.tasks.catch import Catch
 from discorl.meta.meta_step import init_discovery
 from discorl.meta.meta_step import meta_step as one_meta_step
@@ -114,7 +115,15 @@ def learn_pixels(num_actions: int = 6, batch: int = 16) -> Job:
 
 def meta_step() -> Job:
     """All agents act and learn, and the rule follows the gradient through what they learnt."""
-    config = notebook()
+    return discovery_step(notebook())
+
+
+def discover_suite() -> Job:
+    """The same for the preset suite: four groups of small agents, five updates each."""
+    return discovery_step(suite())
+
+
+def discovery_step(config: DiscoverConfig) -> Job:
     rule, params = starting_rule(config)
     groups = [make_group(config, g, rule, torch.device("cpu")) for g in config.groups]
     generators = [torch.Generator().manual_seed(i) for i, _ in enumerate(groups)]
@@ -179,6 +188,12 @@ def matmul(by_kernel: int = 0) -> Job:
     return Job(replay_products(products, bool(by_kernel)), {"flop": flops})
 
 
+def discover_matmul() -> Job:
+    """The matrix products of one step of discovery, alone."""
+    flops, products = products_of(discover_suite().run)
+    return Job(replay_products(products), {"flop": flops})
+
+
 def matmul_square(size: int = 2048) -> Job:
     """One large square product, which the machine does best."""
     return Job(square_product(size), {"flop": 2 * size**3})
@@ -187,9 +202,10 @@ def matmul_square(size: int = 2048) -> Job:
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
     compiled = (train, learn)  # the rest has nothing to compile
-    rest = (learn_pixels, meta_step, act, env_steps, replay_sample, matmul, matmul_square)
+    rest = (learn_pixels, meta_step, discover_suite, act, env_steps, replay_sample)
+    machine = (matmul, discover_matmul, matmul_square)
     facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     if COMPILE:
         agent, _, _ = make_agent(3)
         facts |= {"torch.compile": isinstance(agent.rule, CompiledRule), "kernels": agent.native}
-    serve({w.__name__: w for w in (compiled if COMPILE else (*compiled, *rest))}, facts)
+    serve({w.__name__: w for w in (compiled if COMPILE else (*compiled, *rest, *machine))}, facts)
