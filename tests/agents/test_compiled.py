@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["disco", "no-value", "bare"])
+@pytest.mark.parametrize("name", ["disco", "bare"])
 def test_same_numbers_as_uncompiled(name: str) -> None:
     rule = RULES[name]()
     agent = small_agent(rule)
