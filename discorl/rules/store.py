@@ -162,8 +162,8 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     version = comment.get("discorl_rule")
     if version not in (FORMAT_VERSION, VERSION_WITHOUT_PARTS):
         raise ValueError(
-            f"format version {version!r}, but this package reads {FORMAT_VERSION} and "
-            f"{VERSION_WITHOUT_PARTS}; update discorl"
+            f"format version {version!r:.20}, but this package reads {FORMAT_VERSION} and "
+            f"{VERSION_WITHOUT_PARTS}: update discorl"
         )
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")

@@ -123,8 +123,8 @@ def _as(option: Any, value: Any) -> Any:
         return value if value in typing.get_args(option) else _NOTHING
     if option is types.NoneType:
         return None if value is None else _NOTHING
-    if option is bool:
-        return bool(value) if value in (False, True) else _NOTHING
+    if isinstance(value, bool) or option is bool:
+        return value if isinstance(value, bool) and option is bool else _NOTHING
     if option in (int, float) and isinstance(value, int | float):
         if option is int:  # from Python, 1e6 steps are as good as 1000000
             return int(value) if isinstance(value, int) or value.is_integer() else _NOTHING

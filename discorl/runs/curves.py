@@ -113,6 +113,8 @@ def _lines(rows: Iterable[Row], x: str, wanted: Callable[[str], bool]) -> dict[s
     gaps = 0
     for row in rows:
         gaps += GAP in row
+        if x not in row:
+            continue
         for name in filter(wanted, row):
             lines.setdefault(name, _Line()).add(row[x], row[name], gaps)
     return lines

@@ -102,7 +102,9 @@ def json_text(content: Any) -> str:
     """JSON with marks for deep nesting filled in; NaN, infinities and huge integers are written."""
     text = json.dumps(content, indent=2)
     while (start := text.find('"\\u0000deep')) >= 0:
-        end = text.index('\\u0000"', start) + 7
+        end = text.find('\\u0000"', start) + 7
+        if end == 6:  # the mark itself was cut
+            return text
         opening, depth = text[start + 12 : end - 7].split()
         closing = {"[": "]", '{\\"a\\":': "}"}[opening]
         value = opening.replace('\\"', '"') * int(depth) + "0" + closing * int(depth)

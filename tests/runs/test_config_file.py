@@ -17,10 +17,10 @@ from discorl.training.config import EnvConfig, TrainConfig
 
 HUGE = 10**400
 WRONG: list[tuple[str, Any]] = [
-    *(("steps", x) for x in (None, "3", 1.5, [], {}, True - 1, HUGE, float("nan"), 1e400)),
+    *(("steps", x) for x in (None, "3", 1.5, [], {}, True, 0, HUGE, float("nan"), 1e400)),
     *(("num_envs", x) for x in (10**9, 2**63, -1, "2")),
     *(("rollout_length", x) for x in (2**31, 1, None)),
-    *(("compile", x) for x in (None, "false", 2, [])),
+    *(("compile", x) for x in (None, "false", 1, 2, [])),
     *(("task", x) for x in (None, 3, ["catch"], {})),
     *(("preset", x) for x in ("large", 3, None, [])),
     *(("threads", x) for x in ("many", 1.5, None, 0)),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from discorl.discovery.discover import discover, resume_discovery
+from discorl.runs.curves import plot_curve
 from discorl.runs.metrics import read_rows
 from discorl.training.config import CheckpointConfig
 from discorl.training.rule_choice import read_config
@@ -190,3 +191,10 @@ def test_rows_are_not_kept_in_memory(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         grown[what] = int(done.stdout)
     assert max(grown.values()) < 60, f"{grown} MB"
+
+
+def test_a_curve_leaves_out_rows_that_have_no_place_on_it(tmp_path: Path) -> None:
+    rows = [{"step": 1, "return": 1.0}, {"step": 2, "env_steps": 5, "return": 2.0}]
+    plot_curve(tmp_path / "curve.png", rows, "some", "success rate")
+    plot_curve(tmp_path / "expected.png", rows[1:], "some", "success rate")
+    assert (tmp_path / "curve.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
