@@ -164,13 +164,14 @@ class ValuePredictions(Predictions):
 class DiscoPredictions(Predictions):
     """Those of a rule that reads its agents: per-action heads at the taken action.
 
-    S = T-1: the last time step is there to bootstrap from, and nothing is learnt from it.
+    S = T-1: the last time step is there to bootstrap from, and nothing is learnt from it. Heads
+    that the rule does not need are None.
     """
 
-    y: Tensor  # [S, B, Y]
-    z_a: Tensor  # [S, B, Y]
-    q_a: Tensor  # [S, B, K]
-    aux_pi_a: Tensor  # [S, B, A]
+    y: Tensor | None = None  # [S, B, Y]
+    z_a: Tensor | None = None  # [S, B, Y]
+    q_a: Tensor | None = None  # [S, B, K]
+    aux_pi_a: Tensor | None = None  # [S, B, A]
 
 
 P = TypeVar("P", bound=Predictions, covariant=True)
@@ -180,28 +181,28 @@ P = TypeVar("P", bound=Predictions, covariant=True)
 class Reading:
     """What the rule takes from y, z and q: a few numbers instead of hundreds.
 
-    The trajectory network and the lifetime LSTM each have embeddings of their own.
+    The trajectory network and the lifetime LSTM each have embeddings of their own, in this order.
+    What the rule does not read is empty or None.
     """
 
-    y: Tensor  # [T, B, E]
-    y_lifetime: Tensor  # [T, B, E']
-    z: Tensor  # [T, B, A, E]
-    z_lifetime: Tensor  # [T, B, A, E']
-    q_value: Tensor  # [T, B, A]
+    y: tuple[Tensor, ...] = ()  # [T, B, E] each
+    z: tuple[Tensor, ...] = ()  # [T, B, A, E] each
+    q_value: Tensor | None = None  # [T, B, A]
 
 
 class Reader(NamedTuple):
     """How a rule reads the agent's output. Rows are states, or (state, action) pairs.
 
     Each takes the output, or the input of its head [R, D] and the head's ``Layers``: of hundreds of
-    numbers in a row only a few are wanted, so the rest need not leave the cache.
+    numbers in a row only a few are wanted, so the rest need not leave the cache. What the rule does
+    not read is None.
     """
 
-    y: Callable[[Tensor, Layers], tuple[Tensor, Tensor]]
-    """y [R, Y] -> its two embeddings, [R, E] and [R, E']."""
-    z: Callable[[Tensor, Layers], tuple[Tensor, Tensor]]
-    """z [R, Y] -> its two embeddings."""
-    q: Callable[[Tensor, Layers], Tensor]
+    y: Callable[[Tensor, Layers], tuple[Tensor, ...]] | None = None
+    """y [R, Y] -> its embeddings, one for each network of the rule: [R, E] and [R, E']."""
+    z: Callable[[Tensor, Layers], tuple[Tensor, ...]] | None = None
+    """z [R, Y] -> its embeddings."""
+    q: Callable[[Tensor, Layers], Tensor] | None = None
     """q [R, K] -> its value [R]."""
 
 
@@ -279,13 +280,16 @@ class Targets(Generic[V]):
 
 
 @dataclass(frozen=True)
-class DiscoTargets(Targets[ActionValues]):
-    """Targets as logits; the loss is the divergence of the predictions from them."""
+class DiscoTargets(Targets[Values]):
+    """Targets as logits; the loss is the divergence of the predictions from them.
+
+    ``values`` are ``ActionValues`` if the rule's agents have a q, else returns without a critic.
+    """
 
     pi: Tensor  # [T-1, B, A], pi-hat
-    y: Tensor  # [T-1, B, Y], y-hat
-    z: Tensor  # [T-1, B, Y], z-hat for the taken action
-    lifetime_input: Tensor  # [T-1, B, 1], what the lifetime LSTM is told of them
+    y: Tensor | None  # [T-1, B, Y], y-hat
+    z: Tensor | None  # [T-1, B, Y], z-hat for the taken action
+    lifetime_input: Tensor | None  # [T-1, B, 1], what the lifetime LSTM is told of them
     target_logits: Tensor  # [T, B, A], the target network's policy
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,8 +60,26 @@ def small_disco(sizes: MetaNetSizes = SMALL_SIZES) -> DiscoRule:
     return DiscoRule(sizes=sizes, value_head=SMALL_VALUE)
 
 
+ABLATIONS = {
+    "no-predictions": ("predictions",),
+    "no-value": ("value",),
+    "no-auxiliary": ("auxiliary",),
+    "no-lifetime": ("lifetime",),
+    "bare": ("predictions", "value", "auxiliary", "lifetime"),
+}
+
+
+def small_disco_without(*parts: str, sizes: MetaNetSizes = SMALL_SIZES) -> DiscoRule:
+    return DiscoRule(
+        sizes.limited_to(predictions="predictions" not in parts, lifetime="lifetime" not in parts),
+        None if "value" in parts else SMALL_VALUE,
+        auxiliary="auxiliary" not in parts,
+    )
+
+
 RULES: dict[str, Callable[[], UpdateRule]] = {
     "disco": small_disco,
+    **{name: partial(small_disco_without, *parts) for name, parts in ABLATIONS.items()},
     "actor-critic": lambda: ActorCritic(num_bins=11, max_abs_value=5.0),
     "policy-gradient": PolicyGradient,
 }

@@ -194,6 +194,10 @@ BAD = {
         ["discover", "suite", "--meta-value.torso"],
         "torso needs one or more layers",
     ),
+    "a part that a rule has": (
+        ["discover", "--init", "whole.npz", "--rule.no-value"],
+        "--rule.no-value: the rule whole.npz has that part",
+    ),
     "no discovery": (["discover", "--resume", "list"], "not the configuration of a run"),
     "broken rule to verify": (["rules", "verify", "broken.npz"], "broken.npz is not a rule file"),
     "missing rule to show": (["rules", "show", "gone.npz"], "no such rule file"),

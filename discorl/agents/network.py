@@ -62,8 +62,11 @@ class Network(Protocol):
         """Logits and the rule's reading alone: what a target network is for."""
         ...
 
-    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
+    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss.
+
+        y and z are None if the rule has none.
+        """
         ...
 
     def memory_after(self, rollout: Rollout) -> Memory:

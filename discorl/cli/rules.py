@@ -50,10 +50,12 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     print(printable(f"{loaded.name}: {loaded.path}"))
     print(f"  sha256      {sha256(loaded.path)}")
     print(f"  parameters  {loaded.num_params:,} in {len(loaded.params)} arrays")
+    if loaded.rule.missing:
+        print(f"  without     {', '.join(loaded.rule.missing)}")
     groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
     for title in ("sizes", "value_head", "returns", "weights"):
-        fields = groups[title]
-        print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
+        if fields := groups[title]:
+            print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():
         print(printable(f"  {key:11} {value}"))
 

@@ -36,9 +36,20 @@ def starting_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
     else:
         loaded = load_rule(config.init)
         rule, params = loaded.rule, loaded.params
+        _check_parts(config, rule)
     returns = replace(rule.returns, discount=config.rule.discount, lambda_=config.rule.lambda_)
     masks = config.rule.mask_episode_starts
     return replace(rule, returns=returns, mask_episode_starts=masks), params
+
+
+def _check_parts(config: DiscoverConfig, rule: DiscoRule) -> None:
+    """Raise if the run should do without a part that the rule file has."""
+    for name in ("predictions", "value", "auxiliary", "lifetime"):
+        if not getattr(config.rule, name) and name not in rule.missing:
+            raise DiscorlError(
+                f"--rule.no-{name}: the rule {config.init} has that part and cannot do without it: "
+                "remove the option, or start from --init random"
+            )
 
 
 def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
@@ -53,10 +64,11 @@ def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
         lifetime_embedding=(width,),
         lifetime_prediction_embedding=(width, 1),
         lifetime_action_channels=(width, 2),
-    )
-    rule = DiscoRule(sizes, ValueHead(c.num_bins, c.max_abs_value))
+    ).limited_to(predictions=c.predictions, lifetime=c.lifetime)
+    value_head = ValueHead(c.num_bins, c.max_abs_value) if c.value else None
+    rule = DiscoRule(sizes, value_head, auxiliary=c.auxiliary)
     params = rule.init_params(torch.Generator().manual_seed(config.seed))
-    if c.open_gate:
+    if c.open_gate and c.lifetime:
         params["lifetime_gate.weight"] = 0.1 * params["lifetime_gate.weight"]
         params["lifetime_gate.bias"] = torch.ones_like(params["lifetime_gate.bias"])
     return rule, params

@@ -106,6 +106,16 @@ class RuleConfig:
     """Start with the lifetime LSTM letting everything through. The reference's random start lets
     nothing of a trajectory through at first, and discovery must find a way around that."""
 
+    predictions: bool = True
+    """Whether agents learn predictions y and z, whose meaning the rule decides."""
+    value: bool = True
+    """Whether agents learn action values q. Without them the rule sees rewards, but neither values
+    nor advantages, and an episode that a time limit cuts off ends like any other."""
+    auxiliary: bool = True
+    """Whether agents also learn to predict their policy one step ahead."""
+    lifetime: bool = True
+    """Whether the rule has an LSTM that remembers an agent's earlier updates."""
+
     def __post_init__(self) -> None:
         sizes = ("prediction_size", "hidden", "lifetime_hidden", "embedding_width")
         check_at_least(1, "rule: ", self, *sizes, most=MAX_WIDTH)

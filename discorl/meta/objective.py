@@ -38,8 +38,8 @@ class Validation:
     """The updated agent on a fresh rollout that its old policy made."""
 
     logits: Tensor  # [T, B, A]
-    y: Tensor  # [T, B, Y]
-    z_a: Tensor  # [T-1, B, Y]
+    y: Tensor | None  # [T, B, Y]; None if the rule has no y and z
+    z_a: Tensor | None  # [T-1, B, Y]
 
 
 def policy_gradient(validation: Validation, rollout: Rollout, advantage: Tensor) -> Tensor:
@@ -55,13 +55,15 @@ def policy_entropy(validation: Validation, is_dead: Tensor | None = None) -> Ten
 
 def prediction_entropy(validation: Validation, is_dead: Tensor | None = None) -> Tensor:
     """Negative entropy of y and of z at the taken action."""
+    assert validation.y is not None and validation.z_a is not None
     return -live_mean(entropy(validation.y), is_dead) - live_mean(entropy(validation.z_a), is_dead)
 
 
 def target_mean(targets: DiscoTargets, is_dead: Tensor | None = None) -> Tensor:
     """Squared mean of each target: logits have no scale of their own, and would drift."""
-    y, z, pi = (live_mean(x, is_dead) for x in (targets.y, targets.z, targets.pi))
-    return y.square() + z.square() + pi.square()
+    present = (x for x in (targets.y, targets.z, targets.pi) if x is not None)
+    first, *others = (live_mean(x, is_dead).square() for x in present)
+    return sum(others, first)
 
 
 def target_kl(targets: DiscoTargets, is_dead: Tensor | None = None) -> Tensor:
@@ -76,7 +78,9 @@ def validation_loss(
     """The part that the updated agent decides: policy gradient and its regularisers."""
     dead = rollout.is_dead
     regulariser = weights.policy_entropy * policy_entropy(validation, dead)
-    regulariser = regulariser + weights.prediction_entropy * prediction_entropy(validation, dead)
+    if validation.y is not None:
+        spread = prediction_entropy(validation, dead)
+        regulariser = regulariser + weights.prediction_entropy * spread
     return policy_gradient(validation, rollout, advantage), regulariser
 
 

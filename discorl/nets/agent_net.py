@@ -13,6 +13,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.action_model import ActionModel
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
+from discorl.nets.reading import as_reading, joined, read_taken, reads_actions, to_action_order
 from discorl.ops.rows import in_blocks
 from discorl.types import (
     AgentOutput,
@@ -23,7 +24,6 @@ from discorl.types import (
     Observation,
     Predictions,
     Reader,
-    Reading,
     ReadUnroll,
     Rollout,
     TimeStep,
@@ -38,11 +38,9 @@ class _Parts(NamedTuple):
     """Rows that predictions are made of: N = (T-1) * B of them, and B of the last time step."""
 
     last: Tensor  # [B, D], embedding
-    cell: Tensor  # [N, H]
-    gates: Tensor  # [N, 4H]
+    root: tuple[Tensor, Tensor] | None  # [N, H] and [N, 4H]; None without an action model
     taken: Tensor  # [N], actions
-    y: Tensor  # [N, Y]
-    heads: dict[str, Tensor]  # of the taken action, [N, ...]
+    heads: dict[str, Tensor]  # y, and those of the taken action, [N, ...]
 
 
 class AgentNet(nn.Module):
@@ -132,20 +130,20 @@ class AgentNet(nn.Module):
         predictions, parts = self._predict(rollout, of_actions=reader is not None)
         if parts is None or reader is None:
             return Unroll(predictions)
-        last, cell, gates, taken, y, heads = parts
         with torch.set_grad_enabled(differentiable):
-            of_taken = in_blocks(
-                lambda z, q: (*reader.z(z, ()), reader.q(q, ())), heads["z"], heads["q"]
-            )
-            of_actions = self._read_others(cell, gates, taken, of_taken, reader)
-            of_actions = _cat(of_actions, self._read_every_action(last, reader))
-            of_states = in_blocks(lambda y: reader.y(y, ()), y)
-            of_states = _cat(of_states, reader.y(last, self._y_head()))
-        return ReadUnroll(predictions, _reading(of_states, of_actions, len(rollout.actions)))
+            of_actions = self._read_others(parts, reader)
+            of_actions = joined(of_actions, self._read_every_action(parts.last, reader))
+            of_states = ()
+            if read_y := reader.y:
+                of_states = in_blocks(lambda y: read_y(y, ()), parts.heads["y"])
+                of_states = joined(of_states, read_y(parts.last, self._y_head()))
+            reading = as_reading(of_states, of_actions, reader, len(rollout.actions))
+        return ReadUnroll(predictions, reading)
 
     def predict(self, rollout: Rollout) -> Predictions:
         """The predictions of ``unroll`` alone, without the rule's reading."""
-        return self._predict(rollout, of_actions=True)[0]
+        of_actions = self.action_model is not None or "v" not in self.flat_heads
+        return self._predict(rollout, of_actions)[0]
 
     def read(self, rollout: Rollout, reader: Reader) -> ReadUnroll:
         """Logits, and the rule's reading of all states and actions: what a target network is for.
@@ -155,16 +153,20 @@ class AgentNet(nn.Module):
         num_steps = len(rollout.actions)
         embedding, _ = self._embed(rollout)
         logits = self.flat_heads["logits"](embedding).unflatten(0, (num_steps, -1))
-        of_states = in_blocks(lambda x: reader.y(x, self._y_head()), embedding)
+        of_states = ()
+        if read_y := reader.y:
+            of_states = in_blocks(lambda x: read_y(x, self._y_head()), embedding)
         of_actions = self._read_every_action(embedding, reader)
-        return ReadUnroll(Predictions(logits), _reading(of_states, of_actions, num_steps))
+        return ReadUnroll(Predictions(logits), as_reading(of_states, of_actions, reader, num_steps))
 
-    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
-        assert self.action_model is not None
         actions, shape = rollout.actions, rollout.actions.shape
         embedding, _ = self._embed(rollout)
         logits = self.flat_heads["logits"](embedding).unflatten(0, shape)
+        if "y" not in self.flat_heads:
+            return logits, None, None
+        assert self.action_model is not None
         y = self.flat_heads["y"](embedding).unflatten(0, shape)
         state = self.action_model.root_state(embedding[: actions[:-1].numel()])
         hidden = self.action_model.transition(*state, actions[:-1].flatten())
@@ -186,7 +188,7 @@ class AgentNet(nn.Module):
         return hidden.flatten(0, 1), state
 
     def _predict(self, rollout: Rollout, of_actions: bool) -> tuple[Predictions, _Parts | None]:
-        """The predictions, and what those of actions are made of, if wanted and there are any."""
+        """The predictions, and what those of actions are made of, if wanted."""
         num_steps, batch = rollout.actions.shape
         embedding, _ = self._embed(rollout)
         bootstrapped = {
@@ -194,20 +196,23 @@ class AgentNet(nn.Module):
             for name in ("logits", "v")
             if name in self.flat_heads
         }
-        if self.action_model is None or not of_actions:
+        if not of_actions:
             kind = ValuePredictions if "v" in bootstrapped else Predictions
             return kind(**bootstrapped), None
 
         trained, last = embedding.split([len(embedding) - batch, batch])
-        y = self.flat_heads["y"](trained)
-        cell, gates = self.action_model.root_state(trained)
-        taken = rollout.actions[:-1].flatten()
-        hidden = self.action_model.transition(cell, gates, taken)
-        heads = {name: head(hidden) for name, head in self.action_model.heads.items()}
-        by_row = {"y": y} | {f"{name}_a": x for name, x in heads.items()}
-        learnt = {name: x.unflatten(0, (num_steps - 1, batch)) for name, x in by_row.items()}
+        taken, root = rollout.actions[:-1].flatten(), None
+        heads = {"y": self.flat_heads["y"](trained)} if "y" in self.flat_heads else {}
+        if self.action_model is not None:
+            root = self.action_model.root_state(trained)
+            hidden = self.action_model.transition(*root, taken)
+            heads |= {name: head(hidden) for name, head in self.action_model.heads.items()}
+        learnt = {
+            name if name == "y" else f"{name}_a": x.unflatten(0, (num_steps - 1, batch))
+            for name, x in heads.items()
+        }
         predictions = DiscoPredictions(bootstrapped["logits"], **learnt)
-        return predictions, _Parts(last, cell, gates, taken, y, heads)
+        return predictions, _Parts(last, root, taken, heads)
 
     def _state(self, memory: LSTMState | None) -> LSTMState:
         if memory is None:
@@ -219,7 +224,8 @@ class AgentNet(nn.Module):
     def _read_every_action(self, embedding: Tensor, reader: Reader) -> tuple[Tensor, ...]:
         """The rule's reading of all actions. [N, D] -> [N, A, ...] each"""
         model = self.action_model
-        assert model is not None
+        if model is None or not reads_actions(reader):
+            return ()
 
         def read(cell: Tensor, gates: Tensor) -> tuple[Tensor, ...]:
             readings = self._read(model.transition_all(cell, gates).flatten(0, 1), reader)
@@ -227,18 +233,13 @@ class AgentNet(nn.Module):
 
         return in_blocks(read, *model.root_state(embedding), rows_each=self.num_actions)
 
-    def _read_others(
-        self,
-        cell: Tensor,
-        gates: Tensor,
-        taken: Tensor,
-        of_taken: tuple[Tensor, ...],
-        reader: Reader,
-    ) -> tuple[Tensor, ...]:
-        """Add the reading of the other actions to that of the taken ones [N]. -> [N, A, ...]"""
+    def _read_others(self, parts: _Parts, reader: Reader) -> tuple[Tensor, ...]:
+        """Add the reading of the other actions to that of the taken ones. -> [N, A, ...] each"""
         model, num_others = self.action_model, self.num_actions - 1
-        assert model is not None
-        of_taken, taken = tuple(x.unsqueeze(1) for x in of_taken), taken.unsqueeze(1)
+        if model is None or parts.root is None or not reads_actions(reader):
+            return ()
+        of_taken = read_taken(parts.heads, reader)
+        of_taken, taken = tuple(x.unsqueeze(1) for x in of_taken), parts.taken.unsqueeze(1)
         if num_others == 0:
             return of_taken
 
@@ -250,15 +251,15 @@ class AgentNet(nn.Module):
         # The taken action first, then the others in cyclic order.
         turns = torch.arange(1, self.num_actions, device=taken.device)
         others = (taken + turns) % self.num_actions
-        of_others = in_blocks(read, cell, gates, others, rows_each=num_others)
-        return _to_action_order(_cat(of_taken, of_others, 1), taken, self.num_actions)
+        of_others = in_blocks(read, *parts.root, others, rows_each=num_others)
+        return to_action_order(joined(of_taken, of_others, 1), taken, self.num_actions)
 
     def _read(self, hidden: Tensor, reader: Reader) -> tuple[Tensor, ...]:
         """Read z and q of (state, action) pairs, one after the other so that both fit the cache."""
         assert self.action_model is not None
         heads = self.action_model.heads
-        z, q = (_layers(heads[name]) for name in ("z", "q"))
-        return *reader.z(hidden, z), reader.q(hidden, q)
+        of_z = reader.z(hidden, _layers(heads["z"])) if reader.z else ()
+        return of_z + ((reader.q(hidden, _layers(heads["q"])),) if reader.q else ())
 
     def _y_head(self) -> Layers:
         return _layers(self.flat_heads["y"])
@@ -267,26 +268,3 @@ class AgentNet(nn.Module):
 def _layers(head: nn.Module) -> Layers:
     assert isinstance(head, Linear | MLP)
     return head.as_layers()
-
-
-def _cat(first: tuple[Tensor, ...], second: tuple[Tensor, ...], dim: int = 0) -> tuple[Tensor, ...]:
-    return tuple(torch.cat(pair, dim) for pair in zip(first, second, strict=True))
-
-
-def _reading(
-    of_states: tuple[Tensor, ...], of_actions: tuple[Tensor, ...], num_steps: int
-) -> Reading:
-    """Rows [N, ...] as [T, B, ...]."""
-    return Reading(*(x.unflatten(0, (num_steps, -1)) for x in (*of_states, *of_actions)))
-
-
-def _to_action_order(
-    readings: tuple[Tensor, ...], taken: Tensor, num_actions: int
-) -> tuple[Tensor, ...]:
-    """From taken-first cyclic order [N, A, ...] to the actions' own. ``taken`` [N, 1]"""
-    place = (torch.arange(num_actions, device=taken.device) - taken) % num_actions
-
-    def reorder(x: Tensor) -> Tensor:
-        return x.gather(1, place.reshape(*place.shape, *(1,) * (x.dim() - 2)).expand_as(x))
-
-    return tuple(reorder(x) for x in readings)

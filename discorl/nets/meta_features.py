@@ -23,9 +23,9 @@ class Experience:
     pi: Tensor  # [T, B, A], the online policy
     actions: Tensor  # [S, B]
     is_terminal: Tensor  # [S, B]
-    step: Tensor  # [S, B, 9], the first nine features of each step
+    step: Tensor  # [S, B, 9], the first nine features of each step; 5 without values
     action_policies: Tensor  # [S, B, A, 3]
-    action_values: Tensor  # [S, B, A, 4]
+    action_values: Tensor  # [S, B, A, 4], which action was taken comes last; 1 without values
     is_dead: Tensor | None = None  # [T, B], see ``Rollout``
 
 
@@ -39,15 +39,22 @@ class Embeddings:
     target_z: Tensor  # [T, B, A, E]
 
 
+def num_constants(sees_values: bool) -> tuple[int, int]:
+    """How many constant inputs there are for each step, and for each action."""
+    return (9, 7) if sees_values else (5, 4)
+
+
 def experience(
-    logits: Tensor, target_logits: Tensor, rollout: Rollout, values: ActionValues
+    logits: Tensor, target_logits: Tensor, rollout: Rollout, values: ActionValues | None
 ) -> Experience:
-    """The constant inputs. Logits of the online and the target network: [T, B, A]"""
+    """The constant inputs. Logits of the online and the target network: [T, B, A]
+
+    ``values`` is None for a rule that sees none.
+    """
     pi = torch.softmax(logits.detach(), -1)
     mu = torch.softmax(rollout.behaviour_logits[:-1], -1)
     target_pi = torch.softmax(target_logits[:-1].detach(), -1)
     actions, is_terminal = rollout.actions[:-1], rollout.is_terminal
-    state_value = signed_log1p(values.value.detach())
 
     step = torch.stack(
         [
@@ -55,10 +62,7 @@ def experience(
             select_action(mu, actions),
             signed_log1p(rollout.rewards[1:]),
             1 - is_terminal.to(pi.dtype),
-            state_value[:-1],
-            state_value[1:],
-            signed_log1p(values.advantage.detach()),
-            values.normalized_advantage.detach(),
+            *_step_values(values),
             select_action(target_pi, actions),
         ],
         -1,
@@ -66,9 +70,7 @@ def experience(
     action_policies = torch.stack([pi[:-1], mu, target_pi], -1)
     action_values = torch.stack(
         [
-            signed_log1p(values.target_q_value[:-1].detach()),
-            signed_log1p(values.qv_advantage[:-1].detach()),
-            values.normalized_qv_advantage[:-1].detach(),
+            *_action_values(values),
             nn.functional.one_hot(actions, pi.shape[-1]).to(pi.dtype),
         ],
         -1,
@@ -78,33 +80,57 @@ def experience(
     )
 
 
-def action_features(seen: Experience, embeddings: Embeddings) -> Tensor:
+def _step_values(values: ActionValues | None) -> list[Tensor]:
+    if values is None:
+        return []
+    state_value = signed_log1p(values.value.detach())
+    return [
+        *_now_and_next(state_value),
+        signed_log1p(values.advantage.detach()),
+        values.normalized_advantage.detach(),
+    ]
+
+
+def _action_values(values: ActionValues | None) -> list[Tensor]:
+    if values is None:
+        return []
+    return [
+        signed_log1p(values.target_q_value[:-1].detach()),
+        signed_log1p(values.qv_advantage[:-1].detach()),
+        values.normalized_qv_advantage[:-1].detach(),
+    ]
+
+
+def action_features(seen: Experience, embeddings: Embeddings | None) -> Tensor:
     """Inputs for each action. [S, B, A, 7 + 2E]"""
-    return torch.cat(
-        [
-            seen.action_policies,
-            embeddings.z[:-1],
-            embeddings.target_z[:-1],
-            seen.action_values,
-        ],
-        -1,
-    )
+    of_z = [] if embeddings is None else [embeddings.z[:-1], embeddings.target_z[:-1]]
+    return torch.cat([seen.action_policies, *of_z, seen.action_values], -1)
 
 
-def step_features(seen: Experience, embeddings: Embeddings, action_embedding: Tensor) -> Tensor:
+def step_features(
+    seen: Experience, embeddings: Embeddings | None, action_embedding: Tensor
+) -> Tensor:
     """Inputs for each step. ``action_embedding`` [S, B, A, C] -> [S, B, 9 + 14E + 2C]"""
     return torch.cat(
         [
             seen.step,
-            *_now_and_next(embeddings.y),
-            *_now_and_next(embeddings.target_y),
-            *_over_actions(embeddings.z, seen),
-            *_over_actions(embeddings.target_z, seen),
+            *_of_predictions(seen, embeddings),
             action_embedding.mean(2),
             select_action(action_embedding, seen.actions),
         ],
         -1,
     )
+
+
+def _of_predictions(seen: Experience, embeddings: Embeddings | None) -> list[Tensor]:
+    if embeddings is None:
+        return []
+    return [
+        *_now_and_next(embeddings.y),
+        *_now_and_next(embeddings.target_y),
+        *_over_actions(embeddings.z, seen),
+        *_over_actions(embeddings.target_z, seen),
+    ]
 
 
 def _over_actions(z: Tensor, seen: Experience) -> list[Tensor]:

@@ -1,12 +1,14 @@
 """The meta-network: from experience to targets for the agent's predictions.
 
 A trajectory LSTM runs backward over each trajectory; a lifetime LSTM takes one step for each
-update of the agent, and gates what the trajectory LSTM says.
+update of the agent, and gates what the trajectory LSTM says. A rule can do without some of this:
+the parts that it lacks have no parameters.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,7 +17,13 @@ from torch import Tensor, nn
 
 from discorl.nets.linear import MLP, Linear
 from discorl.nets.lstm import LSTM
-from discorl.nets.meta_features import Embeddings, Experience, action_features, step_features
+from discorl.nets.meta_features import (
+    Embeddings,
+    Experience,
+    action_features,
+    num_constants,
+    step_features,
+)
 from discorl.ops.moments import MeanFn
 from discorl.ops.softmax import mlp, softmax_linear
 from discorl.ops.step_means import live_mean_of_steps
@@ -30,7 +38,7 @@ class MetaNetSizes:
     """Widths of the meta-network; the defaults are Disco103's."""
 
     prediction: int = 600
-    """Size of y and z, and of their targets."""
+    """Size of y and z, and of their targets; 0 if there are none."""
     hidden: int = 256
     """Trajectory LSTM."""
     embedding: tuple[int, ...] = (16, 1)
@@ -40,7 +48,7 @@ class MetaNetSizes:
     policy_channels: tuple[int, ...] = (16,)
     """Blocks before the policy target."""
     lifetime_hidden: int = 128
-    """Lifetime LSTM."""
+    """Lifetime LSTM; 0 if there is none."""
     lifetime_embedding: tuple[int, ...] = (16,)
     """MLP on the lifetime LSTM's inputs."""
     lifetime_prediction_embedding: tuple[int, ...] = (16, 1)
@@ -48,15 +56,40 @@ class MetaNetSizes:
     lifetime_action_channels: tuple[int, ...] = (16, 2)
     """Like ``action_channels``, for the lifetime LSTM's own copies."""
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether there are y and z."""
+        return self.prediction > 0
+
+    @property
+    def has_lifetime(self) -> bool:
+        """Whether there is a lifetime LSTM."""
+        return self.lifetime_hidden > 0
+
+    def limited_to(self, *, predictions: bool, lifetime: bool) -> MetaNetSizes:
+        """The same network without y and z, or without the lifetime LSTM."""
+        sizes = self
+        if not predictions:
+            sizes = replace(sizes, prediction=0, embedding=(), lifetime_prediction_embedding=())
+        if not lifetime:
+            sizes = replace(
+                sizes,
+                lifetime_hidden=0,
+                lifetime_embedding=(),
+                lifetime_prediction_embedding=(),
+                lifetime_action_channels=(),
+            )
+        return sizes
+
 
 class MetaOutput(NamedTuple):
     """Targets as logits, and the lifetime LSTM's next state."""
 
     pi: Tensor  # [S, B, A]
-    y: Tensor  # [S, B, Y]
-    z: Tensor  # [S, B, Y]
-    lifetime_input: Tensor  # [S, B, 1]
-    lifetime_rnn: LSTMState
+    y: Tensor | None  # [S, B, Y]
+    z: Tensor | None  # [S, B, Y]
+    lifetime_input: Tensor | None  # [S, B, 1]
+    lifetime_rnn: LSTMState | None
 
 
 class ActionBlocks(nn.Module):
@@ -90,14 +123,22 @@ class ActionBlocks(nn.Module):
 class Embedder(nn.Module):
     """Embeds predictions and actions, and lays them out as the inputs of an LSTM."""
 
-    def __init__(self, prediction: int, embedding: tuple[int, ...], channels: tuple[int, ...]):
+    def __init__(
+        self,
+        prediction: int,
+        embedding: tuple[int, ...],
+        channels: tuple[int, ...],
+        sees_values: bool,
+    ) -> None:
         super().__init__()
-        self.y = MLP(prediction, embedding)
-        self.z = MLP(prediction, embedding)
-        self.actions = ActionBlocks(7 + 2 * embedding[-1], channels)
-        self.num_features = 9 + 14 * embedding[-1] + 2 * channels[-1]
+        self.y = MLP(prediction, embedding) if prediction else None
+        self.z = MLP(prediction, embedding) if prediction else None
+        self.embedding_size = embedding[-1] if prediction else 0
+        of_step, of_action = num_constants(sees_values)
+        self.actions = ActionBlocks(of_action + 2 * self.embedding_size, channels)
+        self.num_features = of_step + 14 * self.embedding_size + 2 * channels[-1]
 
-    def features(self, seen: Experience, embeddings: Embeddings) -> tuple[Tensor, Tensor]:
+    def features(self, seen: Experience, embeddings: Embeddings | None) -> tuple[Tensor, Tensor]:
         """Inputs of each step [S, B, F], and the embedding of each action [S, B, A, C]."""
         action_embedding = self.actions(action_features(seen, embeddings))
         return step_features(seen, embeddings, action_embedding), action_embedding
@@ -106,26 +147,27 @@ class Embedder(nn.Module):
 class MetaNet(nn.Module):
     """The rule's network, of any size and for any number of actions."""
 
-    def __init__(self, sizes: MetaNetSizes) -> None:
+    def __init__(self, sizes: MetaNetSizes, sees_values: bool = True) -> None:
+        """Without ``sees_values`` nothing that comes from q is among its inputs."""
         super().__init__()
         self.sizes = sizes
-        self.trajectory = Embedder(sizes.prediction, sizes.embedding, sizes.action_channels)
-        self.trajectory_rnn = LSTM(self.trajectory.num_features, sizes.hidden)
-        self.lifetime_gate = Linear(sizes.lifetime_hidden, sizes.hidden, GATE_INIT_STD)
-        self.lifetime_input = Linear(sizes.hidden, 1, OUTPUT_INIT_STD)
-        self.y_target = Linear(sizes.hidden, sizes.prediction, OUTPUT_INIT_STD)
-        self.z_target = Linear(sizes.hidden, sizes.prediction, OUTPUT_INIT_STD)
-        self.policy_blocks = ActionBlocks(
-            sizes.hidden + sizes.action_channels[-1], sizes.policy_channels
-        )
+        size, hidden, life = sizes.prediction, sizes.hidden, sizes.lifetime_hidden
+        self.trajectory = Embedder(size, sizes.embedding, sizes.action_channels, sees_values)
+        self.trajectory_rnn = LSTM(self.trajectory.num_features, hidden)
+        self.lifetime_gate = Linear(life, hidden, GATE_INIT_STD) if life else None
+        self.lifetime_input = Linear(hidden, 1, OUTPUT_INIT_STD) if life else None
+        self.y_target = Linear(hidden, size, OUTPUT_INIT_STD) if size else None
+        self.z_target = Linear(hidden, size, OUTPUT_INIT_STD) if size else None
+        self.policy_blocks = ActionBlocks(hidden + sizes.action_channels[-1], sizes.policy_channels)
         self.policy_target = Linear(sizes.policy_channels[-1], 1, OUTPUT_INIT_STD)
-
+        if not life:
+            return
         self.lifetime = Embedder(
-            sizes.prediction, sizes.lifetime_prediction_embedding, sizes.lifetime_action_channels
+            size, sizes.lifetime_prediction_embedding, sizes.lifetime_action_channels, sees_values
         )
-        num_inputs = self.lifetime.num_features + 1 + sizes.lifetime_prediction_embedding[-1]
+        num_inputs = self.lifetime.num_features + 1 + self.lifetime.embedding_size
         self.lifetime_mlp = MLP(num_inputs, sizes.lifetime_embedding)
-        self.lifetime_rnn = LSTM(sizes.lifetime_embedding[-1], sizes.lifetime_hidden)
+        self.lifetime_rnn = LSTM(sizes.lifetime_embedding[-1], life)
 
     def forward(self, *args, method: str = "targets", **kwargs):
         """Call the method of that name (see ``AgentNet.forward``)."""
@@ -134,46 +176,55 @@ class MetaNet(nn.Module):
     def targets(
         self,
         seen: Experience,
-        embeddings: Embeddings,
-        lifetime_embeddings: Embeddings,
-        lifetime_rnn: LSTMState,
+        embeddings: Sequence[Embeddings],
+        lifetime_rnn: LSTMState | None,
         across: MeanFn,
     ) -> MetaOutput:
-        """pi-hat, y-hat and z-hat for every step, and the lifetime LSTM's step."""
-        features, action_embedding = self.trajectory.features(seen, embeddings)
+        """pi-hat, y-hat and z-hat for every step, and the lifetime LSTM's step.
+
+        ``embeddings`` are those for the trajectory network, then those for the lifetime LSTM.
+        """
+        of_trajectory = embeddings[0] if embeddings else None
+        features, action_embedding = self.trajectory.features(seen, of_trajectory)
         x = self.trajectory_rnn.unroll_backward(features, seen.is_terminal)
-        x = x * self.lifetime_gate(lifetime_rnn.hidden)
+        if self.lifetime_gate is not None and lifetime_rnn is not None:
+            x = x * self.lifetime_gate(lifetime_rnn.hidden)
 
-        y_hat = self.y_target(x)
-        z_hat = self.z_target(x)
+        y_hat = None if self.y_target is None else self.y_target(x)
+        z_hat = None if self.z_target is None else self.z_target(x)
         pi_hat = self.policy_target(self.policy_blocks(action_embedding, common=x)).squeeze(-1)
-        lifetime_input = self.lifetime_input(x)
+        if self.lifetime_input is None or lifetime_rnn is None:
+            return MetaOutput(pi_hat, y_hat, z_hat, None, None)
 
-        features, _ = self.lifetime.features(seen, lifetime_embeddings)
-        told = torch.cat([features, lifetime_input, self.lifetime.y(torch.softmax(y_hat, -1))], -1)
-        pooled = across(live_mean_of_steps(self.lifetime_mlp(told), seen.is_dead))
+        lifetime_input = self.lifetime_input(x)
+        features, _ = self.lifetime.features(seen, embeddings[1] if embeddings else None)
+        told = [features, lifetime_input]
+        if y_hat is not None and self.lifetime.y is not None:
+            told.append(self.lifetime.y(torch.softmax(y_hat, -1)))
+        told = self.lifetime_mlp(torch.cat(told, -1))
+        pooled = across(live_mean_of_steps(told, seen.is_dead))
         lifetime_rnn = self.lifetime_rnn.step(pooled, lifetime_rnn)
         return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn)
 
 
-class PairedMLP:
-    """Two MLPs on one input, the softmax of logits; their wide first layers are one product."""
+class JoinedMLPs:
+    """MLPs on one input, the softmax of logits; their wide first layers are one product."""
 
-    def __init__(self, params: Params, first: str, second: str) -> None:
-        self._layers = [_layers(params, name) for name in (first, second)]
-        (weight_a, bias_a), (weight_b, bias_b) = (layers[0] for layers in self._layers)
-        self._sizes = [len(weight_a), len(weight_b)]
+    def __init__(self, params: Params, *names: str) -> None:
+        self._layers = [_layers(params, name) for name in names]
+        weights, biases = zip(*(layers[0] for layers in self._layers), strict=True)
+        self._sizes = [len(weight) for weight in weights]
         # [Y, few]: fast in this layout
-        self._weight = torch.cat([weight_a, weight_b]).T.contiguous()
-        self._bias = torch.cat([bias_a, bias_b])
+        self._weight = torch.cat(weights).T.contiguous()
+        self._bias = torch.cat(biases)
 
-    def __call__(self, x: Tensor, layers: Layers = ()) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, layers: Layers = ()) -> tuple[Tensor, ...]:
         """The embeddings of logits [R, Y], or of the logits that ``layers`` make of ``x``."""
         hidden = softmax_linear(x, layers, self._weight, self._bias)
         outputs = []
         for part, (_, *later) in zip(hidden.split(self._sizes, -1), self._layers, strict=True):
             outputs.append(mlp(torch.relu(part), later) if later else part)
-        return outputs[0], outputs[1]
+        return tuple(outputs)
 
 
 def _layers(params: Params, module: str) -> Layers:

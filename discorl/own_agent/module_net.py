@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -105,9 +106,11 @@ class ModuleNet(nn.Module):
         joined = tree.map(lambda *xs: torch.cat(xs).unflatten(0, shape), *blocks)
         return ReadUnroll(Predictions(joined[0]), joined[1])
 
-    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+    def validate(self, rollout: Rollout) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Logits and y [T, B, ...], and z of the taken actions [T-1, B, Y], for the meta-loss."""
         out, _ = self.heads_of(rollout)
+        if "y" not in out:
+            return out["logits"], None, None
         return out["logits"], out["y"], _of_taken(out["z"][:-1], rollout.actions[:-1])
 
     def memory_after(self, rollout: Rollout) -> Memory:
@@ -155,13 +158,13 @@ def _predictions(out: dict[str, Tensor], rollout: Rollout) -> Predictions:
     """What the loss trains, of every head at every step."""
     if "v" in out:
         return ValuePredictions(out["logits"], out["v"])
-    if "y" not in out:
-        return Predictions(out["logits"])
     taken = {
         f"{name}_a": _of_taken(out[name][:-1], rollout.actions[:-1])
         for name in ("z", "q", "aux_pi")
+        if name in out
     }
-    return DiscoPredictions(out["logits"], y=out["y"][:-1], **taken)
+    y = out["y"][:-1] if "y" in out else None
+    return DiscoPredictions(out["logits"], y=y, **taken)
 
 
 def _of_taken(x: Tensor, actions: Tensor) -> Tensor:
@@ -177,8 +180,12 @@ def _of_taken(x: Tensor, actions: Tensor) -> Tensor:
 
 def _read(out: dict[str, Tensor], reader: Reader) -> Reading:
     """The rule's reading of y, z and q; each embedding is computed once."""
-    y = in_blocks(lambda x: reader.y(x, ()), out["y"].flatten(0, -2))
-    z = in_blocks(lambda x: reader.z(x, ()), out["z"].flatten(0, -2))
-    q = in_blocks(lambda x: (reader.q(x, ()),), out["q"].flatten(0, -2))
-    states, pairs = out["y"].shape[:-1], out["z"].shape[:-1]
-    return Reading(*(x.unflatten(0, states) for x in y), *(x.unflatten(0, pairs) for x in z + q))
+
+    def rows(x: Tensor, read: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        return tuple(r.unflatten(0, x.shape[:-1]) for r in in_blocks(read, x.flatten(0, -2)))
+
+    read_y, read_z, read_q = reader
+    y = rows(out["y"], lambda x: read_y(x, ())) if read_y else ()
+    z = rows(out["z"], lambda x: read_z(x, ())) if read_z else ()
+    q_value = rows(out["q"], lambda x: (read_q(x, ()),))[0] if read_q else None
+    return Reading(y, z, q_value)

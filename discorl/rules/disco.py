@@ -12,13 +12,19 @@ from discorl import tree
 from discorl.bounds import check_shares, check_weights
 from discorl.nets.linear import init_params
 from discorl.nets.meta_features import Embeddings, experience
-from discorl.nets.meta_net import MetaNet, MetaNetSizes, PairedMLP
+from discorl.nets.meta_net import JoinedMLPs, MetaNet, MetaNetSizes
 from discorl.ops.categorical import entropy, kl_divergence
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.ops.step_means import live_mean
-from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
+from discorl.rules.values import (
+    ReturnSettings,
+    ValueHead,
+    estimate_action_values,
+    estimate_values,
+)
 from discorl.types import (
+    ActionValues,
     AgentOutput,
     DiscoPredictions,
     DiscoTargets,
@@ -29,6 +35,7 @@ from discorl.types import (
     ReadUnroll,
     Rollout,
     RuleState,
+    Values,
 )
 
 
@@ -57,30 +64,47 @@ class DiscoSettings:
 
 @dataclass(frozen=True)
 class DiscoRule:
-    """The rule of the paper; the defaults are Disco103's."""
+    """The rule of the paper; the defaults are Disco103's.
+
+    A rule can lack parts: y and z, or the lifetime LSTM (``sizes``), the action values
+    (``value_head``), and the auxiliary prediction. Its agents lack their heads, then.
+    """
 
     sizes: MetaNetSizes = field(default_factory=MetaNetSizes)
-    value_head: ValueHead = field(default_factory=ValueHead)
+    value_head: ValueHead | None = field(default_factory=ValueHead)
+    """How q represents a value; None if agents have no q and the rule sees no values."""
     returns: ReturnSettings = field(default_factory=ReturnSettings)
     settings: DiscoSettings = field(default_factory=DiscoSettings)
     mask_episode_starts: bool = True
     """Whether its agents leave the first step of each episode out of the loss. Disco103's do."""
+    auxiliary: bool = True
+    """Whether its agents predict their policy one step ahead."""
 
     net: MetaNet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with torch.device("meta"):  # structure only: parameters are always passed in
-            object.__setattr__(self, "net", MetaNet(self.sizes))
+            object.__setattr__(self, "net", MetaNet(self.sizes, self.value_head is not None))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The parts that it lacks, by the names that they have among the settings of discovery."""
+        has = {
+            "predictions": self.sizes.has_predictions,
+            "value": self.value_head is not None,
+            "auxiliary": self.auxiliary,
+            "lifetime": self.sizes.has_lifetime,
+        }
+        return tuple(name for name, present in has.items() if not present)
 
     def heads(self, num_actions: int) -> Heads:
-        return Heads(
-            flat={"logits": num_actions, "y": self.sizes.prediction},
-            per_action={
-                "z": self.sizes.prediction,
-                "aux_pi": num_actions,
-                "q": self.value_head.size,
-            },
-        )
+        flat = {"logits": num_actions, "y": self.sizes.prediction}
+        per_action = {
+            "z": self.sizes.prediction,
+            "aux_pi": num_actions if self.auxiliary else 0,
+            "q": self.value_head.size if self.value_head else 0,
+        }
+        return Heads(*({k: n for k, n in sizes.items() if n} for sizes in (flat, per_action)))
 
     def init_params(self, generator: torch.Generator) -> Params:
         return init_params(self.net, generator)
@@ -91,16 +115,16 @@ class DiscoRule:
         return RuleState(
             advantage_moments=init_moments(like.device),
             td_moments=init_moments(like.device),
-            lifetime_rnn=LSTMState(zeros, zeros),
+            lifetime_rnn=LSTMState(zeros, zeros) if self.sizes.has_lifetime else None,
             target_params=agent_params,
         )
 
     def reader(self, rule_params: Params) -> Reader:
-        return Reader(
-            y=PairedMLP(rule_params, "trajectory.y", "lifetime.y"),
-            z=PairedMLP(rule_params, "trajectory.z", "lifetime.z"),
-            q=self.value_head.constant_value,
-        )
+        networks = ("trajectory", "lifetime") if self.sizes.has_lifetime else ("trajectory",)
+        y = z = None
+        if self.sizes.has_predictions:
+            y, z = (JoinedMLPs(rule_params, *(f"{n}.{x}" for n in networks)) for x in "yz")
+        return Reader(y, z, self.value_head.constant_value if self.value_head else None)
 
     def targets(
         self,
@@ -112,24 +136,26 @@ class DiscoRule:
         rollout: Rollout,
         across: MeanFn,
     ) -> tuple[DiscoTargets, RuleState]:
-        assert state.target_params is not None and state.lifetime_rnn is not None
+        assert state.target_params is not None
         online, of_target, logits = unroll.reading, target.reading, unroll.predictions.logits
         target_logits = target.predictions.logits
 
-        values, state = estimate_action_values(
-            online.q_value, of_target.q_value, logits, rollout, state, self.returns, across
-        )
-        embeddings = Embeddings(online.y, of_target.y, online.z, of_target.z)
-        lifetime_embeddings = Embeddings(
-            online.y_lifetime, of_target.y_lifetime, online.z_lifetime, of_target.z_lifetime
-        )
+        values: Values
+        if online.q_value is not None and of_target.q_value is not None:
+            values, state = estimate_action_values(
+                online.q_value, of_target.q_value, logits, rollout, state, self.returns, across
+            )
+        else:  # returns alone, for the warm start and the logs: the rule does not see them
+            nothing = torch.zeros_like(rollout.rewards)
+            values, state = estimate_values(nothing, logits, rollout, state, self.returns, across)
+        seen = values if isinstance(values, ActionValues) else None
+        read = zip(online.y, of_target.y, online.z, of_target.z, strict=True)
         out = functional_call(
             self.net,
             rule_params,
             (
-                experience(logits, target_logits, rollout, values),
-                embeddings,
-                lifetime_embeddings,
+                experience(logits, target_logits, rollout, seen),
+                [Embeddings(*each) for each in read],
                 state.lifetime_rnn,
                 across,
             ),
@@ -150,20 +176,27 @@ class DiscoRule:
         self, predictions: DiscoPredictions, targets: DiscoTargets, rollout: Rollout
     ) -> tuple[Tensor, dict[str, Tensor]]:
         p, c = predictions, self.settings
-        pi_loss = kl_loss(targets.pi, p.logits[:-1])
-        y_loss = kl_loss(targets.y, p.y)
-        z_loss = kl_loss(targets.z, p.z_a)
-        # The policy one step ahead; there is none after an episode ends.
-        aux_pi_loss = kl_loss(p.logits[1:].detach(), p.aux_pi_a)
-        aux_pi_loss = aux_pi_loss * ~rollout.is_terminal
-        q_loss = self.value_head.loss(p.q_a, targets.values.q_target)
-
-        total = c.pi_cost * pi_loss + c.y_cost * y_loss + c.z_cost * z_loss
-        total = total + c.aux_pi_cost * aux_pi_loss + c.q_cost * q_loss
-        parts = {"pi": pi_loss, "y": y_loss, "z": z_loss, "aux_pi": aux_pi_loss, "q": q_loss}
+        parts = {"pi": kl_loss(targets.pi, p.logits[:-1])}
+        total = c.pi_cost * parts["pi"]
+        if targets.y is not None and targets.z is not None:
+            assert p.y is not None and p.z_a is not None
+            parts |= {"y": kl_loss(targets.y, p.y), "z": kl_loss(targets.z, p.z_a)}
+            total = total + c.y_cost * parts["y"] + c.z_cost * parts["z"]
+        if self.auxiliary:
+            assert p.aux_pi_a is not None
+            # The policy one step ahead; there is none after an episode ends.
+            ahead = kl_loss(p.logits[1:].detach(), p.aux_pi_a)
+            parts["aux_pi"] = ahead * ~rollout.is_terminal
+            total = total + c.aux_pi_cost * parts["aux_pi"]
+        if self.value_head is not None:
+            assert p.q_a is not None and isinstance(targets.values, ActionValues)
+            parts["q"] = self.value_head.loss(p.q_a, targets.values.q_target)
+            total = total + c.q_cost * parts["q"]
         return total, parts
 
-    def state_value(self, output: AgentOutput) -> Tensor:
+    def state_value(self, output: AgentOutput) -> Tensor | None:
+        if self.value_head is None:
+            return None
         assert output.q is not None
         pi = torch.softmax(output.logits.detach(), -1)
         return (pi * self.value_head.value(output.q.detach())).sum(-1)
@@ -172,12 +205,13 @@ class DiscoRule:
         self, predictions: DiscoPredictions, targets: DiscoTargets, rollout: Rollout
     ) -> dict[str, Tensor]:
         p, v = predictions, targets.values
+        of_q = v if isinstance(v, ActionValues) else None
         means = {
             "logits": p.logits[:-1],
             "entropy": entropy(p.logits[:-1]),
-            "y_entropy": entropy(p.y),
-            "z_entropy": entropy(p.z_a),
-            "aux_pi_entropy": entropy(p.aux_pi_a),
+            "y_entropy": None if p.y is None else entropy(p.y),
+            "z_entropy": None if p.z_a is None else entropy(p.z_a),
+            "aux_pi_entropy": None if p.aux_pi_a is None else entropy(p.aux_pi_a),
             "next_policy_entropy": entropy(p.logits[1:]),
             "pi_hat": targets.pi,
             "pi_hat_entropy": entropy(targets.pi),
@@ -185,9 +219,9 @@ class DiscoRule:
             "y": p.y,
             "y_hat": targets.y,
             "z_hat": targets.z,
-            "q_value": v.q_value,
-            "q_target": v.q_target,
-            "q_td": v.q_td,
-            "normalized_q_td": v.normalized_q_td,
+            "q_value": of_q and of_q.q_value,
+            "q_target": of_q and of_q.q_target,
+            "q_td": of_q and of_q.q_td,
+            "normalized_q_td": of_q and of_q.normalized_q_td,
         }
-        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}
+        return {k: live_mean(x, rollout.is_dead) for k, x in means.items() if x is not None}

@@ -2,7 +2,7 @@
 
 The public Disco103 file has this form, and the reference can load what we write. What the arrays
 do not say (value bins, loss weights, provenance) is a JSON text in the archive's comment, which
-other readers ignore. Nothing is ever unpickled.
+other readers ignore. A rule that lacks a part lacks its arrays. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -47,6 +47,16 @@ _NAMES = {
 }
 
 
+_PREDICTIONS = (
+    *("trajectory.y.layers.0", "trajectory.z.layers.0", "lifetime.y.layers.0"),
+    *("lifetime.z.layers.0", "y_target", "z_target"),
+)
+_LIFETIME = (
+    *("lifetime.y.layers.0", "lifetime.z.layers.0", "lifetime.actions.layers.0"),
+    *("lifetime_mlp.layers.0", "lifetime_rnn.gates", "lifetime_gate", "lifetime_input"),
+)
+
+
 def reference_name(name: str) -> str:
     """The reference's name for one of our rule parameters."""
     module, leaf = name.rsplit(".", 1)
@@ -70,11 +80,13 @@ def params_to_arrays(params: Params) -> dict[str, np.ndarray]:
     return arrays
 
 
-def arrays_to_params(arrays: dict[str, np.ndarray]) -> tuple[MetaNetSizes, Params]:
+def arrays_to_params(
+    arrays: dict[str, np.ndarray], sees_values: bool = True
+) -> tuple[MetaNetSizes, Params]:
     """Check the arrays of a rule and convert them. Raises an error naming what is wrong."""
     sizes = infer_sizes(arrays)
     with torch.device("meta"):
-        net = MetaNet(sizes)
+        net = MetaNet(sizes, sees_values)
     expected = {reference_name(name): (name, p) for name, p in net.named_parameters()}
     if missing := expected.keys() - arrays.keys():
         raise DiscorlError(f"arrays missing from the rule file: {_listed(missing)}")
@@ -97,7 +109,10 @@ def arrays_to_params(arrays: dict[str, np.ndarray]) -> tuple[MetaNetSizes, Param
 
 
 def infer_sizes(arrays: dict[str, np.ndarray]) -> MetaNetSizes:
-    """The widths of the meta-network that these arrays belong to."""
+    """The widths of the meta-network that these arrays belong to.
+
+    A part is missing if all of its arrays are. Where only some are, the file is damaged.
+    """
 
     def width(module: str) -> int:
         name = reference_name(f"{module}.bias")
@@ -111,16 +126,25 @@ def infer_sizes(arrays: dict[str, np.ndarray]) -> MetaNetSizes:
             found.append(width(f"{module}.layers.{len(found)}"))
         return tuple(found)
 
+    def has_any(modules: tuple[str, ...]) -> bool:
+        return any(
+            reference_name(f"{module}.{leaf}") in arrays
+            for module in modules
+            for leaf in ("weight", "bias")
+        )
+
+    predictions, lifetime = has_any(_PREDICTIONS), has_any(_LIFETIME)
+    both = predictions and lifetime
     return MetaNetSizes(
-        prediction=width("y_target"),
-        hidden=width("lifetime_gate"),
-        embedding=widths("trajectory.y"),
+        prediction=width("y_target") if predictions else 0,
+        hidden=width("lifetime_gate") if lifetime else width("trajectory_rnn.gates") // 4,
+        embedding=widths("trajectory.y") if predictions else (),
         action_channels=widths("trajectory.actions"),
         policy_channels=widths("policy_blocks"),
-        lifetime_hidden=width("lifetime_rnn.gates") // 4,
-        lifetime_embedding=widths("lifetime_mlp"),
-        lifetime_prediction_embedding=widths("lifetime.y"),
-        lifetime_action_channels=widths("lifetime.actions"),
+        lifetime_hidden=width("lifetime_rnn.gates") // 4 if lifetime else 0,
+        lifetime_embedding=widths("lifetime_mlp") if lifetime else (),
+        lifetime_prediction_embedding=widths("lifetime.y") if both else (),
+        lifetime_action_channels=widths("lifetime.actions") if lifetime else (),
     )
 
 

@@ -29,6 +29,8 @@ DISCO103_URL = (
 )
 DISCO103_ENV = "DISCORL_DISCO103"
 FORMAT_VERSION = 1
+VERSION_WITHOUT_PARTS = 2
+"""Of files of rules that lack a part, which version 0.2.0 would misread."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,12 @@ def load_rule(name: str | Path) -> LoadedRule:
 
 
 def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
-    """Write a rule file that this package, and the reference if the sizes match, can load."""
-    comment = {"discorl_rule": FORMAT_VERSION, **file_settings(rule), "provenance": provenance}
-    write_archive(path, params, comment)
+    """Write a rule file that this package can load, and the reference if it has its sizes."""
+    settings, version = file_settings(rule), VERSION_WITHOUT_PARTS
+    if not rule.missing:
+        version = FORMAT_VERSION
+        del settings["auxiliary"]  # which that version does not have
+    write_archive(path, params, {"discorl_rule": version, **settings, "provenance": provenance})
 
 
 def file_settings(rule: DiscoRule) -> dict[str, Any]:
@@ -72,11 +77,12 @@ def file_settings(rule: DiscoRule) -> dict[str, Any]:
     costs = dataclasses.asdict(rule.settings)
     target_rate = costs.pop("target_rate")
     return {
-        "value_head": dataclasses.asdict(rule.value_head),
+        "value_head": dataclasses.asdict(rule.value_head) if rule.value_head else None,
         "returns": dataclasses.asdict(rule.returns),
         "weights": {name.removesuffix("_cost"): cost for name, cost in costs.items()},
         "target_rate": target_rate,
         "mask_episode_starts": rule.mask_episode_starts,
+        "auxiliary": rule.auxiliary,
     }
 
 
@@ -138,13 +144,14 @@ def sha256(path: Path) -> str:
 def _read(name: str, path: Path) -> LoadedRule:
     arrays, comment = read_archive(path)
     try:
-        sizes, params = arrays_to_params(arrays)
-    except DiscorlError as e:
-        raise DiscorlError(f"{path}: {e}") from None
-    try:
-        rule = DiscoRule(sizes=sizes, **_settings(comment))
+        settings = _settings(comment)
     except (TypeError, ValueError) as e:
         raise DiscorlError(f"{path}: its settings are invalid: {e}") from None
+    try:
+        sizes, params = arrays_to_params(arrays, settings.get("value_head", True) is not None)
+    except DiscorlError as e:
+        raise DiscorlError(f"{path}: {e}") from None
+    rule = DiscoRule(sizes=sizes, **settings)
     return LoadedRule(name, rule, params, path, comment.get("provenance", {}))
 
 
@@ -153,10 +160,10 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     if not comment:
         return {}
     version = comment.get("discorl_rule")
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, VERSION_WITHOUT_PARTS):
         raise ValueError(
-            f"format version {version!r:.20}, but this package reads {FORMAT_VERSION}: update "
-            "discorl"
+            f"format version {version!r:.20}, but this package reads {FORMAT_VERSION} and "
+            f"{VERSION_WITHOUT_PARTS}: update discorl"
         )
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")
@@ -164,10 +171,11 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     found = _sound({k: x for k, x in comment.items() if k in defaults}, defaults)
     costs = {f"{name}_cost": cost for name, cost in found["weights"].items()}
     return {
-        "value_head": ValueHead(**found["value_head"]),
+        "value_head": ValueHead(**head) if (head := found["value_head"]) else None,
         "returns": ReturnSettings(**found["returns"]),
         "settings": DiscoSettings(**costs, target_rate=found["target_rate"]),
         "mask_episode_starts": found["mask_episode_starts"],
+        "auxiliary": found["auxiliary"],
     }
 
 
@@ -179,6 +187,9 @@ def _sound(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         if name not in defaults:
             raise ValueError(f"no setting is called {name}")
+        if name == "value_head" and value is None:
+            sound[name] = None
+            continue
         if isinstance(defaults[name], dict):
             sound[name] = _sound(value, defaults[name])
             continue

@@ -162,7 +162,10 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
         return config
     found = load_rule(name).rule
     prefix = config.task.partition(":")[0]
-    if found.sizes != MetaNetSizes() and prefix not in {*PAPER, "minatar", "minigrid"}:
+    full = MetaNetSizes().limited_to(
+        predictions=found.sizes.has_predictions, lifetime=found.sizes.has_lifetime
+    )
+    if found.sizes != full and prefix not in {*PAPER, "minatar", "minigrid"}:
         config = _for_small_rule(config)
     if found.returns != ReturnSettings():
         config = replace(config, returns=found.returns)

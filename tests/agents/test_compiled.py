@@ -11,7 +11,7 @@ from discorl import tree
 from discorl.agents import compiled
 from discorl.agents.compiled import compile_agent
 from discorl.agents.update import update_agent
-from tests.builders import random_rollout, random_rule_params, rng, small_agent, small_disco
+from tests.builders import RULES, random_rollout, random_rule_params, rng, small_agent, small_disco
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None,
@@ -22,8 +22,9 @@ needs_compiler = pytest.mark.skipif(
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_same_numbers_as_uncompiled() -> None:
-    rule = small_disco()
+@pytest.mark.parametrize("name", ["disco", "bare"])
+def test_same_numbers_as_uncompiled(name: str) -> None:
+    rule = RULES[name]()
     agent = small_agent(rule)
     fast = compile_agent(agent)
     assert fast is not agent

@@ -24,6 +24,13 @@ print(problem or "compiled")
 """
 
 
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch sets these for child processes once anything in this one has used its compiler."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
 class Planted:
     """Whoever unpickles it makes a file."""
 

@@ -114,9 +114,10 @@ def test_statistics_know_the_true_rewards() -> None:
     assert [n for _, n in finished] == [4.0] * 4
 
 
-def test_a_rule_without_values_terminates() -> None:
-    rollout, _, _ = collect("policy-gradient", AutoresetMode.SAME_STEP, bootstrap=True)
-    plain, _, _ = collect("policy-gradient", AutoresetMode.SAME_STEP, bootstrap=False)
+@pytest.mark.parametrize("name", ["policy-gradient", "no-value"])
+def test_a_rule_without_values_terminates(name: str) -> None:
+    rollout, _, _ = collect(name, AutoresetMode.SAME_STEP, bootstrap=True)
+    plain, _, _ = collect(name, AutoresetMode.SAME_STEP, bootstrap=False)
     assert torch.equal(rollout.rewards, plain.rewards)
 
 

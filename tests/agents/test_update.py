@@ -203,7 +203,8 @@ def naive_predictions(agent: Agent, params: Params, rollout: Rollout, like: Pred
         if name in out
     }
     full = out | taken
-    lengths = {f.name: len(getattr(like, f.name)) for f in dataclasses.fields(like)}
+    there = {f.name: getattr(like, f.name) for f in dataclasses.fields(like)}
+    lengths = {name: len(x) for name, x in there.items() if x is not None}
     return type(like)(**{name: full[name][:length] for name, length in lengths.items()})
 
 

@@ -29,12 +29,13 @@ from discorl.rules import disco
 from discorl.rules.disco import DiscoSettings
 from discorl.types import EnvSpec, ObservationSpec, Params, Rollout, RuleState, Values
 from tests.builders import (
+    ABLATIONS,
     disturbed,
     double,
     random_rollout,
     random_rule_params,
     rng,
-    small_disco,
+    small_disco_without,
 )
 from tests.golden.meta_gradient import through
 
@@ -93,9 +94,11 @@ def seen_by(net: Network, spec: EnvSpec, num_steps: int, seed: int) -> Rollout:
     return replace(rollout, memory=memory)
 
 
-def window_and_inputs(kind: str = "mlp") -> tuple[Window, tuple[Any, ...]]:
+def window_and_inputs(
+    kind: str = "mlp", without: tuple[str, ...] = ()
+) -> tuple[Window, tuple[Any, ...]]:
     spec, config = NETS[kind]
-    rule = replace(small_disco(), settings=DiscoSettings(aux_pi_cost=0.0))
+    rule = replace(small_disco_without(*without), settings=DiscoSettings(aux_pi_cost=0.0))
     burn_in = 2 if "burn-in" in kind else 0
     optimiser = optim.chain(optim.scale_by_learning_rate(0.5))
     agent = Agent(agent_net(spec, rule, config), rule, optimiser, burn_in)
@@ -110,23 +113,28 @@ def window_and_inputs(kind: str = "mlp") -> tuple[Window, tuple[Any, ...]]:
     return window, double((*args, judged_on))
 
 
-@pytest.mark.parametrize("kind, direction", [("mlp", 0), *((kind, 1) for kind in NETS)])
+WHOLE = [("mlp", 0, "whole"), *((kind, 1, "whole") for kind in NETS)]
+WITHOUT = [("mlp", 1, name) for name in ABLATIONS]
+
+
+@pytest.mark.parametrize("kind, direction, name", [*WHOLE, *WITHOUT])
 def test_equals_finite_differences_in_every_mode(
-    kind: str, direction: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, direction: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window, (params, *rest) = window_and_inputs(kind)
+    window, (params, *rest) = window_and_inputs(kind, ABLATIONS.get(name, ()))
     generator = rng(direction)
     along = {k: torch.randn(p.shape, generator=generator).double() for k, p in params.items()}
     gradients = {m: through(window, (params, *rest), m).gradient for m in get_args(MemoryMode)}
 
-    estimate = disco.estimate_action_values
-    values = Held(estimate)
+    estimate = "estimate_values" if "value" in ABLATIONS.get(name, ()) else "estimate_action_values"
+    values = Held(getattr(disco, estimate))
 
     def held_values(*args: Any) -> tuple[Values, RuleState]:
         """Of the rule's memory only the moments are constants."""
         constants, memory = values(*args)
         moments = (memory.advantage_moments, memory.td_moments)
-        return constants, replace(args[4], advantage_moments=moments[0], td_moments=moments[1])
+        state = next(x for x in args if isinstance(x, RuleState))
+        return constants, replace(state, advantage_moments=moments[0], td_moments=moments[1])
 
     held = [
         values,
@@ -134,7 +142,7 @@ def test_equals_finite_differences_in_every_mode(
         Held(window.meta_value.update),
         Held(window.meta_value.estimate),
     ]
-    monkeypatch.setattr(disco, "estimate_action_values", held_values)
+    monkeypatch.setattr(disco, estimate, held_values)
     monkeypatch.setattr(disco, "experience", held[1])
     if window.agent.burn_in:
         held += [Held(warm_up), Held(warm_up)]

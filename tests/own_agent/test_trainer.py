@@ -18,7 +18,7 @@ from discorl.agents.update import update_agent
 from discorl.envs.tasks.catch import Catch
 from discorl.optim import scale_by_learning_rate
 from discorl.own_agent import DiscoTrainer, DiscoUpdateRule, collect_rollout
-from discorl.rules import ActorCritic, PolicyGradient
+from discorl.rules import ActorCritic, DiscoRule, PolicyGradient
 from tests.builders import (
     RULES,
     random_rollout,
@@ -108,7 +108,7 @@ def test_update_learns_past_the_replay() -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_every_kind_of_agent_and_rule(name: str, agent_class: Any) -> None:
     rule = RULES[name]()
-    given = small_rule(rule) if name == "disco" else rule
+    given = small_rule(rule) if isinstance(rule, DiscoRule) else rule
     agent = agent_class(rule.heads(3))
     trainer = DiscoTrainer(agent, rule=given, batch_size=2)
     env = Corridor()

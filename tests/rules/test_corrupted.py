@@ -102,10 +102,11 @@ names = {
     "weights": ["pi", "y", "z", "aux_pi", "q"],
 }
 comments = st.fixed_dictionaries(
-    {"discorl_rule": st.just(1) | values},
+    {"discorl_rule": st.sampled_from([1, 2]) | values},
     optional={
         **{k: st.dictionaries(st.sampled_from(v), values, max_size=3) for k, v in names.items()},
         "target_rate": values,
+        "auxiliary": values,
         "provenance": values,
         "odd": values,
     },

@@ -25,12 +25,14 @@ from discorl.rules.format import arrays_to_params, infer_sizes, params_to_arrays
 from discorl.rules.store import load_rule, save_rule
 from discorl.rules.values import ReturnSettings, ValueHead
 from tests.builders import (
+    ABLATIONS,
     DEEP_SIZES,
     GOLDEN,
     SMALL_SIZES,
     assert_bit_equal,
     random_rule_params,
     small_disco,
+    small_disco_without,
     write_small_rule,
 )
 from tests.golden.files import group, load
@@ -55,6 +57,11 @@ def write_members(path: Path, content: dict[str, bytes], comment: bytes = b"") -
             archive.writestr(name, data)
         archive.comment = comment
     return path
+
+
+def comment_of(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.comment)
 
 
 def npy(array: np.ndarray, allow_pickle: bool = False) -> bytes:
@@ -94,6 +101,50 @@ def test_round_trip_is_bit_equal(sizes: MetaNetSizes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("sizes", SHAPES_OF_SIZES, ids=["small", "deep", "tiny"])
 def test_sizes_are_inferred_from_shapes(sizes: MetaNetSizes) -> None:
     assert infer_sizes(params_to_arrays(random_rule_params(DiscoRule(sizes)))) == sizes
+
+
+@pytest.mark.parametrize("sizes", SHAPES_OF_SIZES, ids=["small", "deep", "tiny"])
+@pytest.mark.parametrize("parts", ABLATIONS.values(), ids=ABLATIONS)
+def test_rules_without_a_part_round_trip(
+    parts: tuple[str, ...], sizes: MetaNetSizes, tmp_path: Path
+) -> None:
+    rule = small_disco_without(*parts, sizes=sizes)
+    params = random_rule_params(rule)
+    save_rule(tmp_path / "rule.npz", rule, params, {})
+    loaded = load_rule(tmp_path / "rule.npz")
+    assert loaded.rule == rule
+    assert loaded.params.keys() == params.keys()
+    assert_bit_equal(loaded.params, {k: params[k] for k in loaded.params})
+    assert comment_of(tmp_path / "rule.npz")["discorl_rule"] == 2  # earlier versions must refuse it
+
+
+def test_files_of_whole_rules_are_those_of_the_first_version(rule_file: Path) -> None:
+    """No entry that version 0.2.0 does not write, so that equal rules stay equal files."""
+    comment = comment_of(rule_file)
+    assert comment.keys() == {
+        *("discorl_rule", "value_head", "returns", "weights", "target_rate"),
+        *("mask_episode_starts", "provenance"),
+    }
+    assert comment["discorl_rule"] == 1
+
+
+@pytest.mark.parametrize("changes", [{"value_head": None}, {"discorl_rule": 2, "value_head": None}])
+def test_refuses_a_whole_rule_that_says_it_sees_no_values(
+    rule_file: Path, changes: dict[str, Any]
+) -> None:
+    comment = comment_of(rule_file) | changes
+    path = write_members(rule_file, members(rule_file), json.dumps(comment).encode())
+    assert_refused(path, "shape")
+
+
+def test_refuses_a_whole_rule_that_lost_a_part(rule_file: Path) -> None:
+    """All arrays of y and z are gone, but other arrays have room for them."""
+    gone = {f"{name}.npy" for name in params_to_arrays(random_rule_params(small_disco()))}
+    rule = small_disco_without("predictions")
+    gone -= {f"{name}.npy" for name in params_to_arrays(random_rule_params(rule))}
+    assert len(gone) == 20
+    content = {k: v for k, v in members(rule_file).items() if k not in gone}
+    assert_refused(write_members(rule_file, content), "shape", "the others imply")
 
 
 def test_default_sizes_are_those_of_disco103() -> None:
@@ -333,6 +384,8 @@ def test_refuses_what_is_no_file(tmp_path: Path) -> None:
         b'{"discorl_rule": 1, "weights": {"pi": [1]}}',
         b'{"discorl_rule": 1, "target_rate": "fast"}',
         b'{"discorl_rule": 1, "provenance": ["someone"]}',
+        b'{"discorl_rule": 2, "auxiliary": 0}',
+        b'{"discorl_rule": 2, "returns": null}',
     ],
     ids=lambda c: c[:60].decode("latin-1"),
 )

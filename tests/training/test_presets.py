@@ -13,6 +13,7 @@ from discorl.cli import main
 from discorl.cli.train import parse_train
 from discorl.errors import DiscorlError
 from discorl.nets.conv import ImpalaTorso
+from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules import ActorCritic, DiscoRule
 from discorl.rules.disco import DiscoSettings
 from discorl.rules.store import save_rule
@@ -21,7 +22,7 @@ from discorl.training import presets
 from discorl.training.config import OptimiserConfig, TrainConfig
 from discorl.training.rule_choice import choose_rule
 from discorl.types import EnvSpec
-from tests.builders import rng, small_disco
+from tests.builders import ABLATIONS, SMALL_SIZES, rng, small_disco, small_disco_without
 
 TASKS = {
     "atari": "ale:Breakout",
@@ -112,6 +113,19 @@ def test_the_actor_critic_has_settings_of_its_own(task: str) -> None:
 def test_elsewhere_the_actor_critic_keeps_the_tasks(task: str) -> None:
     preset = presets.for_task(task)
     assert presets.for_rule(preset, "actor-critic") == preset
+
+
+@pytest.mark.parametrize("parts", ABLATIONS.values(), ids=ABLATIONS)
+def test_a_rule_that_lacks_a_part_is_as_large_as_the_rest_of_it(
+    parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    sizes = {"small": SMALL_SIZES, "large": MetaNetSizes()}
+    for name, of in sizes.items():
+        rule = small_disco_without(*parts, sizes=of)
+        save_rule(tmp_path / f"{name}.npz", rule, rule.init_params(rng()), {})
+    small, large = (presets.for_run("catch", str(tmp_path / f"{name}.npz")) for name in sizes)
+    assert large.net == presets.for_run("catch", "disco103").net
+    assert small.net == presets.for_run("catch", "disco-mini").net != large.net
 
 
 def test_a_rule_file_brings_its_settings(tmp_path: Path) -> None:

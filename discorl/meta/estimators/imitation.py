@@ -16,7 +16,7 @@ from discorl.meta.objective import target_mean
 from discorl.meta.window import Window
 from discorl.ops.categorical import kl_divergence
 from discorl.ops.step_means import live_mean
-from discorl.types import DiscoTargets, Params, Rollout
+from discorl.types import ActionValues, DiscoTargets, Params, Rollout
 
 STRENGTH = 2.0
 MAX_ADVANTAGE = 1.0
@@ -25,10 +25,14 @@ MAX_ADVANTAGE = 1.0
 def improved_policy(targets: DiscoTargets, rollout: Rollout) -> Tensor:
     """The target network's policy, moved by clipped advantages as in MPO and Muesli. [T-1, B, A]
 
-    The advantage of the taken action is that of its return; of the others, that of their value.
+    The advantage of the taken action is that of its return; of the others, that of their value. If
+    agents have no values, the others stay as they are.
     """
     values = targets.values
-    advantage = values.normalized_qv_advantage[:-1]
+    if isinstance(values, ActionValues):
+        advantage = values.normalized_qv_advantage[:-1]
+    else:
+        advantage = torch.zeros_like(targets.pi)
     taken = nn.functional.one_hot(rollout.actions[:-1], advantage.shape[-1]).bool()
     advantage = torch.where(taken, values.normalized_advantage.unsqueeze(-1), advantage)
     step = STRENGTH * advantage.clamp(-MAX_ADVANTAGE, MAX_ADVANTAGE)
