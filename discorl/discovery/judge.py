@@ -168,18 +168,18 @@ class Judge:
             acted = act_untrained(trial, self._config.eval_updates, self._generator(i))
             own[str(i)] = [*_mean_and_spread(acted), self._score(trial, {}, i)]
             close_env(trial.group.env)
-        found = distributed.merge(own)
-        levels = torch.tensor([found[str(i)] for i in range(len(self._names))], dtype=torch.float64)
-        unknown = [
-            task for task, known in zip(self._names, levels, strict=True) if known.isnan().any()
-        ]
+        merged = distributed.merge(own)
+        levels = [merged[str(i)] for i in range(len(self._names))]
+        known = zip(self._names, levels, strict=True)
+        unknown = [task for task, of_task in known if any(map(math.isnan, of_task))]
         if unknown and self._ranks.is_first:
             warnings.warn(
                 f"no episode of {', '.join(unknown)} ended in {self._config.eval_updates} updates, "
                 "so it does not count in the validation score: raise --eval-updates",
                 stacklevel=2,
             )
-        return Levels(*levels.T.contiguous(), are_known=True)
+        columns = (torch.tensor(x, dtype=torch.float64) for x in zip(*levels, strict=True))
+        return Levels(*columns, are_known=True)
 
 
 def _mean_and_spread(episodes: Episodes) -> tuple[float, float]:
