@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ from discorl.rules.disco import DiscoRule
 from discorl.runs import distributed
 from discorl.runs.distributed import Ranks
 from discorl.types import Params
+
+T = TypeVar("T")
 
 LEAST_GAIN = 0.5
 """In standard deviations of untrained agents' returns: the actor-critic counts as having gained at
@@ -102,7 +104,7 @@ class Judge:
         resumed: Path | None = None,
     ) -> None:
         """``envs`` are the user's own, by task; ``resumed`` is the folder of a resumed run."""
-        self._config, self._ranks, self._rule = config, ranks, rule
+        self._config, self._ranks = config, ranks
         self._envs, self._resumed = envs, resumed
         self._entries = groups_of(config.held_out)
         self._names = metric_names(self._entries)
@@ -123,17 +125,13 @@ class Judge:
         candidates = {CURRENT: params}
         if self._config.eval_average > 1:
             candidates[AVERAGE] = judged.average
-        scores = distributed.merge(
-            {
-                f"{name}/{i}": self._score(trial, weights, i)
-                for name, weights in candidates.items()
-                for i, trial in self._trials.items()
-            }
-        )
-        row = {f"held_out/{task}": scores[f"{CURRENT}/{i}"] for i, task in enumerate(self._names)}
+        row: dict[str, float] = {}
         for name, weights in candidates.items():
-            of_tasks = [scores[f"{name}/{i}"] for i in range(len(self._names))]
-            score, best = judged.levels.normalised(of_tasks), judged.best
+            scores = self._of_all_tasks(lambda i, w=weights: self._score(i, self._trials[i], w))
+            if name == CURRENT:
+                tasks = zip(self._names, scores, strict=True)
+                row |= {f"held_out/{task}": x for task, x in tasks}
+            score, best = judged.levels.normalised(scores), judged.best
             if math.isnan(score):
                 continue
             row[name] = score
@@ -157,19 +155,31 @@ class Judge:
         seed = self._config.seed * 1_000_003 + 1_000 + i
         return torch.Generator(self._ranks.device).manual_seed(seed)
 
-    def _score(self, trial: Trial, params: Params, i: int) -> float:
+    def _score(self, i: int, trial: Trial, params: Params) -> float:
         return final_score(run_trial(trial, params, self._config.eval_updates, self._generator(i)))
+
+    def _levels(self, i: int) -> list[float]:
+        """Of a task: what untrained agents get there, and what the actor-critic does."""
+        trial = self._trial(i, None)
+        acted = act_untrained(trial, self._config.eval_updates, self._generator(i))
+        score = self._score(i, trial, {})
+        close_env(trial.group.env)
+        return [*_mean_and_spread(acted), score]
+
+    def _of_all_tasks(self, run: Callable[[int], T]) -> list[T]:
+        """What ``run`` gives for each task, in every process.
+
+        The processes meet after every trial: one that waits for too long gives up.
+        """
+        found, own = {}, [*self._trials]
+        for turn in range(self._ranks.share(len(self._names))):
+            mine = {str(i): run(i) for i in own[turn : turn + 1]}
+            found |= distributed.merge(mine)
+        return [found[str(i)] for i in range(len(self._names))]
 
     def _find_levels(self) -> Levels:
         """Train the actor-critic on each task."""
-        own = {}
-        for i in self._trials:
-            trial = self._trial(i, None)
-            acted = act_untrained(trial, self._config.eval_updates, self._generator(i))
-            own[str(i)] = [*_mean_and_spread(acted), self._score(trial, {}, i)]
-            close_env(trial.group.env)
-        merged = distributed.merge(own)
-        levels = [merged[str(i)] for i in range(len(self._names))]
+        levels = self._of_all_tasks(self._levels)
         known = zip(self._names, levels, strict=True)
         unknown = [task for task, of_task in known if any(map(math.isnan, of_task))]
         if unknown and self._ranks.is_first:
