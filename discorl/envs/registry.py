@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     def read(self, name: str) -> tuple[list[int], dict[str, Any]] | None:
         """The numbers and the ending in ``name``; None if it is the name of something else."""
         for form in self.name.split(", "):
-            pattern = re.sub("[A-Z]+", r"(\\d{1,9})", form) + self.ending
+            pattern = re.sub("[A-Z]+", r"(\\d{1,30})", form) + self.ending
             if match := re.fullmatch(pattern, name, re.ASCII):
                 return [int(n) for n in match.groups() if n and n.isdecimal()], match.groupdict()
         return None
@@ -79,7 +79,7 @@ TASKS = [
     Entry("catch:ROWSxCOLUMNS", "Catch on a board of the given size", Catch),
     Entry("catch:sampled", "Catch on a random board, 4x4 to 8x8", _sampled_catch),
     *(
-        Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d{1,9}))?")
+        Entry(f"grid:{name}", task.description, partial(_grid, task), r"(?::(\d{1,30}))?")
         for name, task in GRID_TASKS.items()
     ),
     Entry(

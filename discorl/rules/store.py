@@ -155,7 +155,8 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     version = comment.get("discorl_rule")
     if version != FORMAT_VERSION:
         raise ValueError(
-            f"format version {version!r}, but this package reads {FORMAT_VERSION}; update discorl"
+            f"format version {version!r:.20}, but this package reads {FORMAT_VERSION}: update "
+            "discorl"
         )
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")

@@ -203,9 +203,13 @@ class CheckpointFolder:
         for other in self.steps():
             if other > step:
                 self.path(other).unlink(missing_ok=True)
+        self.prune()
+        return path
+
+    def prune(self) -> None:
+        """Remove what is too old; a process that was killed may have left one too many."""
         for old in self.steps()[: -self.keep]:
             self.path(old).unlink(missing_ok=True)
-        return path
 
     def latest(self, even_diverged: bool = False) -> Loaded | None:
         """The newest checkpoint that is whole, or None if there are no checkpoints at all.

@@ -125,10 +125,18 @@ def _parse(line: bytes, damaged: str) -> Row:
     if type(step := row.get("step")) is not int or not 0 <= step < 2**63:
         raise DiscorlError(f"{damaged}: it has no step")
     for name, value in row.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or (isinstance(value, int) and abs(value) >= 2**63):
+        if not (_is_gap(value) if name == GAP else _is_number(value)):
             raise DiscorlError(f"{damaged}: its {name:.40} is not a number")
     return row
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def _is_gap(value: Any) -> bool:
+    """Whether it is a first and a last step."""
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
 
 
 # --- which rows there should be ------------------------------------------------------------------

@@ -108,6 +108,8 @@ def _resume(
                 f"{folder} is already at {program.unit} {step}: set --steps to at least that"
             )
     outputs = Outputs(program, folder, _settings(program, folder, before), console)
+    if is_first:
+        checkpoints.prune()
     done = f"Resuming {folder} after {program.unit} {step}"
     fresh = f"{folder} has no checkpoint yet, so the run starts over"
     say(console, fresh if step is None else done)

@@ -18,6 +18,7 @@ from discorl.errors import DiscorlError
 
 Threads = int | Literal["auto"]
 
+MAX_THREADS = 4096
 SMALL = 0.02
 """A step of this many seconds is all overhead: a second thread cannot speed it up."""
 STEPS_PER_TRIAL = 2
@@ -34,8 +35,10 @@ doubles the wait."""
 
 def check_threads(threads: Threads) -> None:
     """Raise unless this is auto or a number of threads."""
-    if threads != "auto" and not (isinstance(threads, int) and threads >= 1):
-        raise DiscorlError(f"threads must be auto, or at least 1, not {threads!r}")
+    if threads != "auto" and not (isinstance(threads, int) and 1 <= threads <= MAX_THREADS):
+        raise DiscorlError(
+            f"threads must be auto, or at least 1 and at most {MAX_THREADS}, not {threads!r:.24}"
+        )
 
 
 class ThreadTuner:

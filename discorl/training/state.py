@@ -144,9 +144,10 @@ def restore_state(
     own = _distribute(loaded)
     rewards = own.get("reward_settings", before.reward_settings)
     has_replay = not skip_replay and rewards == config.reward_settings
+    is_filled = own["replay"]["storage"] is not None  # unless the first step failed
     is_exact = bool(tree.leaves(state.env_state))
     begun_anew = () if is_exact else ("env_state", "timestep")
-    if has_replay:
+    if has_replay and is_filled:
         # Acting for one rollout shows what the replay stores; nothing of it is kept.
         scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
         start = dataclasses.replace(state.acting, rng=scratch)

@@ -25,7 +25,7 @@ from tests.attacks.tally import Tally, line, table
 from tests.attacks.targets import TARGETS
 
 SAY_EVERY = 30
-TURN = {"fuzz": 200}
+TURN = {"fuzz": 200, "corpus": 200, "bomb": 20}
 """Cases at a time; other attacks take one."""
 WEIGHTS = {
     "fuzz": 2,

@@ -72,10 +72,10 @@ class BadEnvironments:
             return f"the message names no environment: {message}"
         if not (folder / "config.json").exists():
             return None if message else "there is no run"
-        if lost := _unsaved(folder):
-            return f"{lost} ({message})"
         if fault.name in ("reward-far", "observation-far", "reset-observation-far"):
             return None  # poison, which has tests of its own
+        if lost := _unsaved(folder):
+            return f"{lost} ({message})"
         ended = forked.run(partial(_resume, folder), spoken, TIMEOUT)
         return f"it did not resume: {ended.last_words}" if ended.code else None
 

@@ -70,7 +70,9 @@ class Walk(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         self._place += 1 + int(action)
-        return self._or_not("step", (self._show(), 0.1 * int(action), self._place > 5, False, {}))
+        # What an environment shows last before a reset is not looked at: that would hide a fault.
+        ended = self._place > 5 and not self._is_due("step", self._calls.get("step", 0) + 1)
+        return self._or_not("step", (self._show(), 0.1 * int(action), ended, False, {}))
 
     def close(self) -> None:
         self._or_not("close", None)
@@ -81,10 +83,13 @@ class Walk(gymnasium.Env):
     def _or_not(self, moment: Moment, right: Any) -> Any:
         """What should be returned, or what the fault makes of it."""
         self._calls[moment] = self._calls.get(moment, 0) + 1
+        if self._fault and self._is_due(moment, self._calls[moment]):
+            return self._fault.act(right)
+        return right
+
+    def _is_due(self, moment: Moment, call: int) -> bool:
         fault = self._fault
-        if not fault or fault.moment != moment or self._calls[moment] != fault.at:
-            return right
-        return fault.act(right)
+        return fault is not None and (fault.moment, fault.at) == (moment, call)
 
 
 def make(fault: Fault | None) -> Any:

@@ -21,6 +21,7 @@ from pathlib import Path
 Action = Callable[[], "int | None"]
 """What a process does; returns its exit code, or nothing for 0."""
 TIMEOUT = 120.0
+_exit = os._exit  # whatever an action puts in its place: a child must never return
 MODULES = (
     *("discorl.cli", "discorl.training.train", "discorl.training.evaluate"),
     *("discorl.discovery.discover", "discorl.own_agent", "discorl.comparison.compare"),
@@ -106,9 +107,10 @@ def start(action: Action, spoken: Path) -> Child:
         code = _exit_code(action)
         atexit._run_exitfuncs()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # an action may have closed it
+                stream.flush()
+        _exit(code)
 
 
 def run(action: Action, spoken: Path, timeout: float = TIMEOUT) -> Ended:

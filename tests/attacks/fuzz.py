@@ -26,6 +26,8 @@ MAX_SECONDS = 30
 MAX_GROWTH = 2**30
 HARD_LIMIT = 3 * 2**30
 """Address space beyond what a worker has at its start; a guard for the machine, not a verdict."""
+PATIENCE = 60
+"""Seconds beyond that for what is not interrupted, and for a worker to start."""
 BATCH = 200
 
 
@@ -130,7 +132,7 @@ def watched(
 def _received(reader: int, child: forked.Child) -> Iterator[Case]:
     """What the worker reports, as long as it is not silent for too long."""
     pending = b""
-    while select.select([reader], [], [], 2 * MAX_SECONDS)[0]:
+    while select.select([reader], [], [], MAX_SECONDS + PATIENCE)[0]:
         data = os.read(reader, 65_536)
         if not data:
             return

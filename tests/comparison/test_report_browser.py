@@ -12,6 +12,7 @@ import pytest
 
 from discorl.comparison.compare import compare
 from discorl.comparison.report import html_report
+from discorl.printable import printable
 from tests.browser import chromium_driver
 from tests.comparison.run_folders import NASTY, constant, line, write_example, write_run
 
@@ -294,7 +295,7 @@ def test_odd_runs_are_drawn_too(visit: Visit, tmp_path: Path) -> None:
     for i in range(10):
         write_run(tmp_path / f"many{i}", constant(0.0), task=NASTY, rule=f"<b>rule {i}")
     browser = visit(page_of(tmp_path))
-    assert browser.driver.title == f"11 rules on short and {NASTY}"
+    assert browser.driver.title == f"11 rules on short and {printable(NASTY)}"
     assert browser.series(0) == ["a"]
     assert browser.all(".plot")[0].find_element("css selector", ".series circle").is_displayed()
     assert len(browser.series(1)) == 10

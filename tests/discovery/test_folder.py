@@ -95,7 +95,7 @@ def test_a_restart_needs_to_know_the_folder(
 ) -> None:
     """Else every restart would begin anew, in a folder of its own."""
     restarted = Ranks(0, 1, torch.device("cpu"), restarts=1)
-    monkeypatch.setattr(distributed, "start", lambda device: restarted)
+    monkeypatch.setattr(distributed, "start", lambda *_: restarted)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DiscorlError, match="set --out when you use --max-restarts"):
         discover(tiny_config())
@@ -105,6 +105,9 @@ def test_a_restart_needs_to_know_the_folder(
         with pytest.raises(MemoryError):
             discover(tiny_config(steps=2, out=tmp_path / "run"))
     begun = settings_in(tmp_path / "run")
+    with pytest.raises(DiscorlError, match="already holds a run"):  # that another torchrun began
+        discover(tiny_config(steps=2, out=tmp_path / "run"))
+    distributed.mark_as_begun(tmp_path / "run", replace(restarted, size=2))
     result = discover(tiny_config(steps=2, out=tmp_path / "run"))
     assert [row["step"] for row in result.metrics] == [1, 2]
     assert settings_in(tmp_path / "run") == begun

@@ -16,10 +16,10 @@ from discorl.rules.values import ValueHead
         ({"num_bins": 1}, "needs at least 2 bins, not 1: raise num_bins"),
         ({"num_bins": 0}, "needs at least 2 bins, not 0"),
         ({"num_bins": -5}, "needs at least 2 bins, not -5"),
-        ({"max_abs": 0.0}, "a number above 0, not 0.0: set max_abs_value"),
-        ({"max_abs": -3.0}, "a number above 0, not -3.0"),
-        ({"max_abs": math.inf}, "a number above 0, not inf"),
-        ({"max_abs": math.nan}, "a number above 0, not nan"),
+        ({"max_abs": 0.0}, "above 0 and at most 1e\\+09, not 0.0: set max_abs_value"),
+        ({"max_abs": -3.0}, "above 0 and at most 1e\\+09, not -3.0"),
+        ({"max_abs": math.inf}, "above 0 and at most 1e\\+09, not inf"),
+        ({"max_abs": math.nan}, "above 0 and at most 1e\\+09, not nan"),
     ],
 )
 def test_bins_that_stand_for_nothing_are_refused(changes: dict[str, Any], words: str) -> None:

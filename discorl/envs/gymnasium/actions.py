@@ -46,6 +46,8 @@ def action_map(space: gymnasium.Space, who: str, bins: int) -> ActionMap:
             "actions: wrap it with gymnasium.wrappers.TransformAction"
         )
     num_actions = math.prod(map(len, choices))
+    if not choices or not num_actions:
+        raise DiscorlError(f"{who} has no actions: its action space {space} is empty")
     if num_actions > MAX_ACTIONS:
         raise DiscorlError(
             f"{who} has {num_actions} combinations of actions in {len(choices)} dimensions, but "

@@ -13,7 +13,7 @@ from torch import Tensor
 from discorl import tree
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium.actions import action_map
-from discorl.envs.gymnasium.exits import ENDS, call_without_exit
+from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
 from discorl.envs.gymnasium.vector import close_vector, one_line
@@ -161,7 +161,9 @@ class GymnasiumEnv:
             return
         try:
             call_without_exit(close_vector, self._envs)
-        except ENDS as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             warnings.warn(f"{self._name} failed to close: {one_line(e)}", stacklevel=2)
 
     def set_timeout(self, minutes: float) -> None:
@@ -183,9 +185,9 @@ class GymnasiumEnv:
         """Call the vector environment; any failure becomes one line that says where."""
         try:
             return call_without_exit(getattr(self._envs, method), *args, **kwargs)
-        except DiscorlError:
+        except PASS:
             raise
-        except ENDS as e:
+        except BaseException as e:
             died = dead_worker(self._envs) if isinstance(e, (EOFError, OSError)) else None
             if died:
                 raise EnvFailure(f"{died} while {self._name} was in {method}") from None

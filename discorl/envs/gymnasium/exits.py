@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
+from discorl.errors import DiscorlError
+
 T = TypeVar("T")
 
-ENDS = (Exception, SystemExit)
-"""What an environment may raise to fail; Ctrl-C is the user's."""
+PASS = (DiscorlError, KeyboardInterrupt)
+"""What is not an environment's failure, or says already whose it is: Ctrl-C is the user's.
+Whatever else an environment raises is one, ``SystemExit`` and other BaseExceptions included."""
 
 _exit = os._exit
 _inside: set[tuple[int, int]] = set()

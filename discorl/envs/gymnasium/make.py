@@ -14,7 +14,7 @@ from discorl.envs.base import Env, check_copies, is_env
 from discorl.envs.env_config import MAKING, EnvConfig, check_unchanged
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.env import GymnasiumEnv
-from discorl.envs.gymnasium.exits import ENDS, call_without_exit
+from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.vector import Factory, make_vector, one_line
 from discorl.errors import DiscorlError
@@ -111,7 +111,9 @@ def _make(env_id: str) -> gymnasium.Env:
         ) from None
     except gymnasium.error.UnregisteredEnv:
         raise DiscorlError(_unknown(env_id)) from None
-    except ENDS as e:
+    except PASS:
+        raise
+    except BaseException as e:
         raise DiscorlError(f"Gymnasium cannot make '{env_id}': {one_line(e)}") from None
 
 

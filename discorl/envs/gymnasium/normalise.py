@@ -90,6 +90,10 @@ class ObservationNormaliser:
                 "the saved observation statistics do not match these observations: they have "
                 f"{sorted(state)}, not {sorted(expected)}"
             )
+        for key, x in state.items():
+            is_sound = bool(x.isfinite().all()) and (key.endswith(".mean") or bool((x >= 0).all()))
+            if not is_sound:
+                raise DiscorlError(f"the saved observation statistics make no sense: {key}")
         for name in self._sizes:
             for key, field in _FIELDS.items():
                 saved = state[f"{name or 'observation'}.{key}"].cpu().numpy()

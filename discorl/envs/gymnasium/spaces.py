@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -69,7 +70,12 @@ def observation_leaves(
     elif isinstance(space, spaces.Tuple):
         inner = [((*path, i), part) for i, part in enumerate(space.spaces)]
     else:
-        return [_leaf(space, path, who, layout)]
+        leaf = _leaf(space, path, who, layout)
+        if not math.prod(leaf.spec.shape):
+            raise DiscorlError(
+                f"{who} has empty observations: its observation space {space} holds no numbers"
+            )
+        return [leaf]
     found = [leaf for p, part in inner for leaf in observation_leaves(part, who, layout, p)]
     if not found and not path:
         raise DiscorlError(f"{who} has no observations: its observation space {space} is empty")

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from discorl.envs.gymnasium.exits import ENDS, call_without_exit
+from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv
 from discorl.errors import DiscorlError, EnvFailure
@@ -44,7 +44,9 @@ def make_vector(
     try:
         kind: type[VectorEnv] = SyncVectorEnv if workers == "sync" else ReportingAsyncVectorEnv
         return call_without_exit(kind, guarded, copy=copy, autoreset_mode=autoreset)
-    except (RuntimeError, EOFError, OSError) as e:
+    except PASS:
+        raise
+    except BaseException as e:
         raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
 
 
@@ -61,16 +63,22 @@ class _Guard(gymnasium.Wrapper):
         """Make an environment and guard it."""
         try:
             env = factory()
-        except DiscorlError:
+        except PASS:
             raise
-        except ENDS as e:
+        except BaseException as e:
             raise DiscorlError(f"environment {index} could not be made: {one_line(e)}") from e
         if not isinstance(env, gymnasium.Env):
             raise DiscorlError(
                 f"the factory of environment {index} made a {type(env).__name__}, not a "
                 "gymnasium.Env"
             )
+        if not isinstance(getattr(env, "action_space", None), gymnasium.Space):
+            raise DiscorlError(f"environment {index} has no action space: set its action_space")
         return cls(env, index)
+
+    def close(self) -> None:
+        with self._naming("close"):
+            super().close()
 
     def reset(self, **kwargs: Any) -> Any:
         with self._naming("reset"):
@@ -100,9 +108,9 @@ class _Guard(gymnasium.Wrapper):
     def _naming(self, what: str) -> Iterator[None]:
         try:
             yield
-        except DiscorlError:
+        except PASS:
             raise
-        except ENDS as e:
+        except BaseException as e:
             raise EnvFailure(f"{self._who} failed to {what}: {one_line(e)}") from e
 
 
@@ -118,5 +126,8 @@ def close_vector(envs: VectorEnv) -> None:
 
 def one_line(error: BaseException) -> str:
     """What an exception says, in one line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its own __str__ fails
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

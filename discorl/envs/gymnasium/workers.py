@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -24,6 +25,8 @@ TIMEOUT_MINUTES = 10.0
 SLICES = 20
 """In how many parts a worker is waited for. If all processes are suspended, and continue an hour
 later, that costs one part of the time and not all of it."""
+NOTICE_SECONDS = 0.2
+"""How soon Ctrl-C is noticed while workers are starting."""
 
 
 class ReportingAsyncVectorEnv(AsyncVectorEnv):
@@ -34,24 +37,28 @@ class ReportingAsyncVectorEnv(AsyncVectorEnv):
 
     timeout_minutes = TIMEOUT_MINUTES
     processes: Any = ()  # until there are some
-    _was_interrupted = False
-    _is_started = False
+    is_starting = True
+    was_interrupted = False
+    """Whether Ctrl-C came while it was starting."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         try:
-            with self._ctrl_c_after_forks():
+            with self._noting_ctrl_c():
                 super().__init__(*args, worker=_work, **kwargs)
+            self.is_starting = False
+            if self.was_interrupted:
+                raise KeyboardInterrupt
         except BaseException:
             _kill(self.processes)
+            for pipe in getattr(self, "parent_pipes", []):
+                pipe.close()
+            self.closed = True  # or it would try to, once more, when it is deleted
             raise
         # When Python ends, it sends workers a SIGTERM, which they do not listen to, and waits.
         Finalize(self, _kill, (self.processes,), exitpriority=0)
 
     def _check_spaces(self) -> None:
         """The first question to the workers, when they have just been started."""
-        self._is_started = True
-        if self._was_interrupted:
-            raise KeyboardInterrupt
         watched: Any = [_WatchedPipe(self, i, pipe) for i, pipe in enumerate(self.parent_pipes)]
         self.parent_pipes = watched
         try:
@@ -79,24 +86,22 @@ class ReportingAsyncVectorEnv(AsyncVectorEnv):
         super().close_extras(timeout, terminate)
 
     @contextmanager
-    def _ctrl_c_after_forks(self) -> Iterator[None]:
-        """Keep Ctrl-C from where it would only print a traceback.
+    def _noting_ctrl_c(self) -> Iterator[None]:
+        """Keep Ctrl-C from where it would be lost, or only print a traceback.
 
-        That is in a worker that does not ignore it yet, and here as long as there are forks: Python
-        drops what is raised in the functions that it calls after a fork.
+        That is in a worker that does not ignore it yet, and here while processes are being forked:
+        Python drops what is raised in the functions that it calls after a fork.
         """
         before, here = signal.getsignal(signal.SIGINT), os.getpid()
         if not callable(before) or threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def handle(number: int, frame: FrameType | None) -> None:
-            if os.getpid() == here and self.processes and not self._is_started:
-                self._was_interrupted = True
-            elif os.getpid() == here:
-                before(number, frame)
+        def note(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self.was_interrupted = self.was_interrupted or os.getpid() == here
 
-        signal.signal(signal.SIGINT, handle)
+        signal.signal(signal.SIGINT, note)
         try:
             yield
         finally:
@@ -107,7 +112,9 @@ class _WatchedPipe:
     """A pipe to a worker that is not waited for without end."""
 
     def __init__(self, envs: ReportingAsyncVectorEnv, index: int, pipe: Connection) -> None:
-        self._envs, self._index, self._pipe = envs, index, pipe
+        # Weak, because in a cycle Python may delete the pipe first, and then the environments that
+        # want to close it.
+        self._envs, self._index, self._pipe = weakref.proxy(envs), index, pipe
         self._poll = pipe.poll
         if hasattr(select, "poll"):  # a fifth of the time of a pipe's own
             poll = select.poll()
@@ -117,13 +124,20 @@ class _WatchedPipe:
     def recv(self) -> Any:
         """The worker's answer."""
         minutes = self._envs.timeout_minutes
-        if not any(self._poll(minutes * 60 / SLICES) for _ in range(SLICES)):
+        slices = 1 + int(minutes * 60 / NOTICE_SECONDS) if self._envs.is_starting else SLICES
+        if not any(self._has_answered(minutes * 60 / slices) for _ in range(slices)):
             self._envs.processes[self._index].kill()  # a stopped one would keep us from ending
             raise EnvFailure(
                 f"environment {self._index} has not answered for {minutes:g} minutes: its process "
                 "hangs or was stopped; if it needs that long, raise the run's --timeout-minutes"
             )
         return self._pipe.recv()
+
+    def _has_answered(self, seconds: float) -> bool:
+        answered = self._poll(seconds)
+        if not answered and self._envs.is_starting and self._envs.was_interrupted:
+            raise KeyboardInterrupt
+        return answered
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipe, name)
