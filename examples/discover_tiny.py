@@ -30,7 +30,7 @@ def main() -> None:
     config = replace(
         small,
         tasks=("catch:5x5*4", "mdp:10x4*4"),  # two groups of four agents
-        held_out=("catch:6x6",),  # never trained on, only watched
+        held_out=("catch:6x6",),  # never trained on, only judged by
         steps=args.steps,
         warm_start=args.steps // 2,  # imitation first, then meta-gradients
         window=replace(small.window, num_envs=args.num_envs, num_updates=args.updates),

@@ -19,7 +19,7 @@ from discorl.envs.gymnasium import gymnasium_env
 from discorl.envs.registry import make_env, make_tensor_env
 from discorl.meta.meta_step import MetaOptimiser, init_discovery, meta_step
 from discorl.meta.population import init_group
-from discorl.meta.trial import run_trial
+from discorl.meta.trial import Trial, run_trial
 from discorl.own_agent import DiscoTrainer, collect_rollout
 from discorl.own_agent import collect_rollout as collect_own
 from discorl.own_agent.noise import noise_from
@@ -85,8 +85,9 @@ def test_a_step_with_one_optimiser_that_imitates() -> None:
 
 
 def test_a_trial() -> None:
-    groups, params = tiny_groups(tiny_config())
-    assert_same_with_another_default(lambda: run_trial(groups[0], params, 4, rng()).nan_to_num(9))
+    groups, params = tiny_groups(tiny_config(replay_capacity=8))
+    trial = Trial(groups[0], batch_size=5, num_fresh=2, updates_per_step=2)
+    assert_same_with_another_default(lambda: run_trial(trial, params, 4, rng()).nan_to_num(9))
 
 
 @pytest.mark.parametrize("name", RULES)

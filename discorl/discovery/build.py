@@ -82,13 +82,17 @@ def make_group(
     env: Any = None,
     resumed: Path | None = None,
 ) -> Group:
-    """A group of the population, or agents for a trial of the rule.
+    """A group of the population.
 
     ``env`` is the user's own; ``resumed`` is the folder of a run whose config.json named the task.
     """
-    with importing_for(resumed, group.task) if resumed else nullcontext():
-        env = make_environment(config, group, device, env)
-    set_timeout(env, config.timeout_minutes)
+    num_envs = group.num_agents * config.window.num_envs
+    env = make_environment(config, group.task, group.num_agents, num_envs, device, env, resumed)
+    if env.num_envs != num_envs:
+        raise DiscorlError(
+            f"'{group.task}' has {env.num_envs} copies, but {group.num_agents} agents with "
+            f"{config.window.num_envs} each need {num_envs}"
+        )
     net = agent_net(env.spec, rule, group.net)
     burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
     optimiser = adam_clip(config.learning_rate, config.max_abs_update)
@@ -109,23 +113,27 @@ def make_group(
 
 
 def make_environment(
-    config: DiscoverConfig, group: GroupConfig, device: torch.device, env: Any = None
+    config: DiscoverConfig,
+    task: str,
+    num_agents: int,
+    num_envs: int,
+    device: torch.device,
+    env: Any = None,
+    resumed: Path | None = None,
+    frame_stack: int | None = None,
 ) -> Env:
-    """The copies of a task that the agents of a group share."""
-    num_envs, options = group.num_agents * config.window.num_envs, config.env
-    if env is None and is_tensor_task(group.task):
-        return make_env(group.task, num_envs, device)  # which takes no options
-    if env is None:
-        return make_env(group.task, num_envs, device, options, num_agents=group.num_agents)
-    from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+    """The copies of a task that some agents share; a ready ``env`` has as many as it has."""
+    options = config.env
+    with importing_for(resumed, task) if resumed else nullcontext():
+        if env is None and is_tensor_task(task):
+            made = make_env(task, num_envs, device)  # which takes no options
+        elif env is None:
+            made = make_env(task, num_envs, device, options, frame_stack, num_agents)
+        else:
+            from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
-    name = f"'{group.task}'"
-    made = as_env(env, num_envs, device, options, name, num_agents=group.num_agents)
-    if made.num_envs != num_envs:
-        raise DiscorlError(
-            f"{name} has {made.num_envs} copies, but {group.num_agents} agents with "
-            f"{config.window.num_envs} each need {num_envs}"
-        )
+            made = as_env(env, num_envs, device, options, f"'{task}'", num_agents=num_agents)
+    set_timeout(made, config.timeout_minutes)
     return made
 
 

@@ -134,7 +134,8 @@ class DiscoverConfig:
     with + between them (64x64+lstm32); without it --net decides. More agents on a task give it more
     weight."""
     held_out: tuple[str, ...] = ()
-    """Tasks that the rule never trains on; agents train on them to show how well it generalises."""
+    """Tasks that the rule is chosen by: fresh agents train on them as 'discorl train' would, and
+    the rule that does best is kept as best.npz. Keep others for a final test."""
     init: str = "random"
     """Where the rule starts: random, or the name or path of a rule to fine-tune."""
     warm_start: int | None = 0
@@ -171,6 +172,9 @@ class DiscoverConfig:
     """How many updates the agents make in an evaluation."""
     eval_agents: int = 4
     """How many agents are evaluated on each held-out task."""
+    eval_average: int = 50
+    """About how many meta-steps a moving average of the rule's weights goes back. It is evaluated
+    beside the rule itself, and kept if it is better; 1 for no average."""
     snapshot_every: int = 100
     """Meta-steps between saved copies of the rule."""
     checkpoint_every: int = 50
@@ -215,7 +219,8 @@ class DiscoverConfig:
             raise DiscorlError("lifetimes must be at least a window long: raise them")
         check_at_least(1, "", self, "eval_agents", most=MAX_AT_ONCE)
         positive = ("steps", "eval_every", "eval_updates", "snapshot_every")
-        check_at_least(1, "", self, *positive, "checkpoint_every", "keep_checkpoints", "log_every")
+        positive += ("eval_average", "checkpoint_every", "keep_checkpoints", "log_every")
+        check_at_least(1, "", self, *positive)
         check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
         log_names(self.log)
         check_threads(self.threads)
@@ -246,12 +251,6 @@ class DiscoverConfig:
     def groups(self) -> tuple[GroupConfig, ...]:
         """The population."""
         return tuple(GroupConfig.parse(text, self.net) for text in groups_of(self.tasks))
-
-    @property
-    def trials(self) -> tuple[GroupConfig, ...]:
-        """The groups that try the rule on held-out tasks."""
-        groups = (GroupConfig.parse(text, self.net) for text in groups_of(self.held_out))
-        return tuple(replace(group, num_agents=self.eval_agents) for group in groups)
 
 
 MAY_CHANGE = (

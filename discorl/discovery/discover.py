@@ -14,13 +14,13 @@ from rich.console import Console
 from discorl import __version__, tree
 from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.config import MAY_CHANGE, DiscoverConfig, GroupConfig, groups_of
+from discorl.discovery.judge import Best, Judge
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
-from discorl.discovery.stats import PopulationStats, metric_names
+from discorl.discovery.stats import PopulationStats
 from discorl.envs.base import close_env
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import StepInfo, init_discovery, meta_step
 from discorl.meta.population import Group
-from discorl.meta.trial import run_trial
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import save_rule
 from discorl.runs import distributed
@@ -33,6 +33,8 @@ from discorl.runs.program import Diverged, read_metrics
 from discorl.runs.run import run
 from discorl.types import Params
 
+BEST = "best.npz"
+
 
 @dataclass(frozen=True)
 class DiscoverResult:
@@ -42,6 +44,8 @@ class DiscoverResult:
     rule: DiscoRule
     params: Params
     interrupted: bool
+    best: Best | None = None
+    """The rule in best.npz: the one that did best on the held-out tasks, if there are any."""
 
     @property
     def metrics(self) -> list[Row]:
@@ -56,13 +60,15 @@ def discover(
 ) -> DiscoverResult:
     """Discover a rule and leave a run folder: config.json, metrics.jsonl, curve.png, rule.npz.
 
-    Rules along the way are saved in snapshots/. Ctrl-C ends the run early; what it has found is
-    kept, and ``resume_discovery`` continues from it. Started by torchrun, the processes share the
-    groups.
+    Rules along the way are saved in snapshots/, and the one that did best on the tasks of
+    ``config.held_out``, if there are any, in best.npz. Ctrl-C ends the run early; what it has found
+    is kept, and ``resume_discovery`` continues from it. Started by torchrun, the processes share
+    the groups.
 
     ``envs`` are environments of your own, by the name that stands for the task in ``config.tasks``
     or ``config.held_out``: a function that makes a ``gymnasium.Env``, or a ready vector environment
-    with a copy for each agent and each of ``config.window.num_envs``.
+    with a copy for each agent and each of ``config.window.num_envs`` (of a held-out task, a
+    multiple of ``config.eval_agents``).
     """
     return _run(config, console, envs, resume=False)
 
@@ -90,7 +96,7 @@ def _run(
         program = Discovering(config, ranks, envs)
         done = run(program, console, resume)
     params = program.state.discovery.rule_params
-    return DiscoverResult(done.folder, program.rule, params, done.interrupted)
+    return DiscoverResult(done.folder, program.rule, params, done.interrupted, program.best)
 
 
 class Discovering:
@@ -107,10 +113,11 @@ class Discovering:
     ) -> None:
         self.config, self.ranks = config, ranks
         self._users_envs = envs or {}
+        self._saved: Best | None = None
         self.row_every: Sequence[int] = (config.log_every, config.eval_every)
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
-        """The rule at its start, newborn agents, and the groups that try the rule."""
+        """The rule at its start, newborn agents, and those who judge the rule."""
         config, ranks = self.config, self.ranks
         self._resumed = config.out if before else None
         if before:
@@ -123,15 +130,18 @@ class Discovering:
         self.rule, params = starting_rule(config)
         self.optimiser = config.meta_optimiser
         self.owned = ranks.deal(len(config.groups))
-        mine, tried = self.owned[ranks.rank], ranks.deal(len(config.trials))[ranks.rank]
+        mine = self.owned[ranks.rank]
         self.groups = [self._group(config.groups[i]) for i in mine]
-        self.trials = {i: self._group(config.trials[i]) for i in tried}
+        self.judge = None
+        if config.held_out:
+            self.judge = Judge(config, self.rule, ranks, self._users_envs, self._resumed)
         generators = [self._generator(i + 1) for i in mine]
         params = tree.to(params, ranks.device)
         discovery = init_discovery(self.groups, params, self.optimiser, generators)
         stats = PopulationStats(groups_of(config.tasks))
         per_agent = self.optimiser.per_agent
-        self.state = DiscoverState(discovery, per_agent, generators, stats, self.groups)
+        judged = self.judge.begin(params) if self.judge else None
+        self.state = DiscoverState(discovery, per_agent, generators, stats, self.groups, judged)
         return f"Discovering on {ranks.device}"
 
     def _group(self, group: GroupConfig) -> Group:
@@ -145,6 +155,7 @@ class Discovering:
     def step(self, folder: Path) -> None:
         """A meta-step, together with the other processes; the first ones may be a warm start."""
         state, config, optimiser = self.state, self.config, self.optimiser
+        self._save_best(folder)  # of the row before, or of the run that this one resumes
         step = state.step + 1
         imitate = step <= config.num_imitations
         if imitate:
@@ -154,6 +165,8 @@ class Discovering:
         )
         self._check_alive(info)
         state.discovery, state.step = discovery, step
+        if state.judged:
+            state.judged = state.judged.with_step(discovery.rule_params, step, config.eval_average)
         state.stats.observe(self.owned[self.ranks.rank], info)
         if step % config.snapshot_every == 0 or step == config.steps:
             self._save(folder / "snapshots" / f"rule-{step}.npz")
@@ -182,18 +195,19 @@ class Discovering:
     def row(self) -> Row:
         """Returns of the population, how the rule moves and, at times, held-out tasks."""
         step, config = self.state.step, self.config
-        is_tried = step % config.eval_every == 0 or step == config.steps
-        return self.state.stats.summary() | (self.evaluate() if is_tried else {})
+        row = self.state.stats.summary()
+        if self.state.judged and (step % config.eval_every == 0 or step == config.steps):
+            assert self.judge is not None
+            params = self.state.discovery.rule_params
+            self.state.judged, judgement = self.judge.judge(self.state.judged, params, step)
+            row |= judgement
+        return row
 
-    def evaluate(self) -> dict[str, float]:
-        """Mean return of fresh agents on each held-out task, over the last fifth of a trial."""
-        scores, names = {}, metric_names(groups_of(self.config.held_out))
-        params = self.state.discovery.rule_params
-        for i, group in self.trials.items():
-            rng = self._generator(1_000 + i)  # the same agents and tasks each time
-            curve = run_trial(group, params, self.config.eval_updates, rng)
-            scores[f"held_out/{names[i]}"] = float(curve[-max(1, len(curve) // 5) :].nanmean())
-        return distributed.merge(scores)
+    @property
+    def best(self) -> Best | None:
+        """The rule that did best on the held-out tasks, if any was judged."""
+        judged = self.state.judged
+        return judged.best if judged and judged.best.step else None
 
     def snapshot(self) -> dict[str, Any] | None:
         """Everything that changes, of all processes."""
@@ -207,20 +221,45 @@ class Discovering:
         return "Environments that are not on tensors start new episodes; the rest is exact"
 
     def finish(self, folder: Path, rows: Iterable[Row]) -> str:
-        """The rule and the curves."""
+        """The rule, the best one, and the curves."""
         path = folder / self.result
         self._save(path)
+        self._save_best(folder)
         if self.ranks.is_first:
             plot_discovery(folder / "curve.png", rows)
-        for group in (*self.groups, *self.trials.values()):
+        for group in self.groups:
             close_env(group.env)
-        return f"Rule: {path}"
+        if self.judge:
+            self.judge.close()
+        if not self.best:
+            return f"Rule: {path}"
+        what = f"meta-step {self.best.step}{', averaged' if self.best.is_average else ''}"
+        return (
+            f"Rule: {path}\nBest on the held-out tasks: {what}, with {self.best.score:.2f} (0 is "
+            f"untrained, 1 the actor-critic). To train with it: discorl train TASK --rule "
+            f"{folder / BEST}"
+        )
+
+    def _save_best(self, folder: Path) -> None:
+        """Write the best rule, unless it is there already."""
+        best = self.best
+        if best and best is not self._saved:
+            score = {"validation": best.score, "averaged": best.is_average}
+            held_out = " ".join(self.config.held_out)
+            self._write(folder / BEST, best.params, best.step, score | {"held_out": held_out})
+        self._saved = best
 
     def _save(self, path: Path) -> None:
-        """Write the rule and where it comes from."""
+        """Write the rule."""
+        self._write(path, self.state.discovery.rule_params, self.state.step)
+
+    def _write(
+        self, path: Path, params: Params, step: int, more: dict[str, Any] | None = None
+    ) -> None:
+        """Write a rule and where it comes from."""
         if not self.ranks.is_first:
             return
-        config, step = self.config, self.state.step
+        config = self.config
         path.parent.mkdir(parents=True, exist_ok=True)
         provenance = {
             "discovered_by": f"discorl {__version__}, torch {torch.__version__}",
@@ -230,7 +269,7 @@ class Discovering:
             "warm_start": min(step, config.num_imitations),
             "tasks": " ".join(config.tasks),
         }
-        save_rule(path, self.rule, self.state.discovery.rule_params, provenance)
+        save_rule(path, self.rule, params, provenance | (more or {}))
 
     def settings(self) -> dict[str, Any]:
         """The configuration as it is."""

@@ -32,6 +32,8 @@ def notebook() -> DiscoverConfig:
         meta_value=MetaValueSettings((256, 256), 1e-3, discount=0.99, lambda_=0.96, aligned=False),
         meta_optimiser=MetaOptimiser(learning_rate=5e-4, per_agent=False, max_abs_update=0.0),
         eval_every=400,
+        eval_updates=100,
+        eval_agents=2,
     )
 
 

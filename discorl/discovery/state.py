@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from discorl.discovery.judge import Judged
 from discorl.discovery.stats import PopulationStats
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import Discovery
@@ -31,6 +32,8 @@ class DiscoverState:
     stats: PopulationStats
     groups: Sequence[Group]
     """The fixed structure of this process's groups."""
+    judged: Judged | None = None
+    """What is known about the rule on held-out tasks, if there are any."""
     step: int = 0
     """Meta-steps done."""
     seconds: float = 0.0
@@ -67,6 +70,7 @@ def _tree(state: DiscoverState, owned: Sequence[int]) -> dict[str, Any]:
             for i, index in enumerate(owned)
         },
         "stats": state.stats.state(),
+        "judged": state.judged,
     }
 
 
@@ -99,7 +103,10 @@ def restore_state(
     ``owned`` has the numbers of each process's groups.
     """
     shares = [_share(content, of_one) for of_one in owned] if rank == 0 else None
-    found = restore(_tree(state, owned[rank]), distributed.scatter(shares))
+    content, template = distributed.scatter(shares), _tree(state, owned[rank])
+    if content.get("judged") is None:  # early versions did not judge
+        template["judged"] = None
+    found = restore(template, content)
     groups = found["groups"].values()
     adam = [group["adam"] for group in groups] if state.per_agent else [found["adam"]]
     states = tuple(
@@ -113,6 +120,9 @@ def restore_state(
     state.generators = [group["generator"] for group in groups]
     state.stats.load(found["stats"], is_first=rank == 0)
     state.seconds = found["seconds"]
+    if state.judged is not None:
+        anew = replace(state.judged, average=found["rule"])
+        state.judged = found["judged"] or anew
 
 
 def _share(content: Any, owned: Sequence[int]) -> dict[str, Any]:

@@ -26,6 +26,12 @@ class Episodes:
     returns: Tensor
     count: Tensor
     successes: Tensor
+    squares: Tensor  # of returns
+
+
+def no_episodes(group: Group) -> Episodes:
+    """Before the first."""
+    return Episodes(*(torch.zeros(group.num_agents, device=group.device) for _ in range(4)))
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,7 @@ class PopulationRollouts:
 
     def begin(self, state: GroupState) -> GroupActing:
         """The start of a window, with all rollouts where they are collected ahead."""
-        zeros = torch.zeros(self.group.num_agents, device=self.group.device)
-        acting = GroupActing(state, Episodes(zeros, zeros, zeros))
+        acting = GroupActing(state, no_episodes(self.group))
         if not self.group.settings.acts_ahead:
             return acting
         length = self.group.settings.rollout_length
@@ -178,14 +183,16 @@ def _count_episodes(group: Group, running: Tensor, rollout: Rollout) -> tuple[Te
     """
     goal = group.env.spec.success_return
     rewards = rollout.rewards if rollout.raw_rewards is None else rollout.raw_rewards
-    returns, count, successes = (torch.zeros_like(running) for _ in range(3))
+    returns, count, successes, squares = (torch.zeros_like(running) for _ in range(4))
     for reward, ended in zip(rewards, rollout.ended, strict=True):
         running = running + reward
         counts = ended & ~running.isnan()
-        returns += torch.where(counts, running, 0.0)
+        counted = torch.where(counts, running, 0.0)
+        returns += counted
+        squares.addcmul_(counted, counted)
         count += counts
         if goal is not None:
             successes += counts & (running >= goal)
         running = torch.where(ended, 0.0, running)
-    sums = (x.unflatten(0, (group.num_agents, -1)).sum(1) for x in (returns, count, successes))
-    return running, Episodes(*sums)
+    sums = (returns, count, successes, squares)
+    return running, Episodes(*(x.unflatten(0, (group.num_agents, -1)).sum(1) for x in sums))

@@ -71,12 +71,25 @@ def store(replay: PopulationReplay, rollout: Rollout, num_stacked: int = 1) -> P
 
 
 def sample_replay(
-    replay: PopulationReplay, num: int, generator: torch.Generator, num_stacked: int = 1
+    replay: PopulationReplay,
+    num: int,
+    generator: torch.Generator,
+    num_stacked: int = 1,
+    num_fresh: int = 0,
+    num_newest: int = 0,
 ) -> Rollout:
-    """Draw trajectories of each agent, uniformly with replacement. Leaves [P, T, num, ...]"""
+    """Draw trajectories of each agent, uniformly with replacement. Leaves [P, T, num, ...]
+
+    The first ``num_fresh`` of them come from the ``num_newest`` instead, without replacement. All
+    agents must have as many.
+    """
     num_agents, capacity = replay.storage.actions.shape[:2]
-    uniform = torch.rand(num_agents, num, generator=generator, device=generator.device)
+    device = generator.device
+    uniform = torch.rand(num_agents, num - num_fresh, generator=generator, device=device)
     back = (uniform.to(replay.size.device) * replay.size.unsqueeze(1)).long()
+    if num_fresh:
+        order = torch.rand(num_agents, num_newest, generator=generator, device=device).argsort(1)
+        back = torch.cat([order[:, :num_fresh].to(back.device), back], 1)
     places = (replay.next - 1 - back) % capacity
     agents = torch.arange(num_agents, device=places.device).unsqueeze(1)
     drawn = tree.map(lambda x: x[agents, places].transpose(1, 2), replay.storage)

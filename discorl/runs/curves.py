@@ -17,6 +17,9 @@ from discorl.runs.metrics import GAP, Row
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MAIN_METRICS = ("success", "return", "meta_return")
+VALIDATION = "validation"
+SCORES = {VALIDATION: "the rule", f"{VALIDATION}_average": "its moving average"}
+"""How the picture calls the scores of a rule on held-out tasks."""
 MAX_POINTS = 8000
 """Points kept of a line in a picture: some for every pixel of its width."""
 
@@ -42,13 +45,16 @@ def plot_curve(path: Path, rows: Iterable[Row], title: str, success_name: str) -
 
 
 def plot_discovery(path: Path, rows: Iterable[Row]) -> None:
-    """Returns of the population and on held-out tasks, by meta-step."""
-    figure = _new_figure(11, 4.5)
-    lines = _lines(rows, "step", lambda name: name.startswith(("return/", "held_out/")))
-    titles = ("Population, while it is trained", "Fresh agents on held-out tasks")
-    for axes, prefix, title in zip(
-        figure.subplots(1, 2), ("return/", "held_out/"), titles, strict=True
-    ):
+    """Returns of the population and on held-out tasks, and scores of the rule, by meta-step."""
+    lines = _lines(rows, "step", lambda name: name.startswith(("return/", "held_out/", VALIDATION)))
+    titles = {
+        "return/": "Population, while it is trained",
+        "held_out/": "Fresh agents on held-out tasks",
+    }
+    scores = [name for name in SCORES if name in lines]
+    figure = _new_figure(16 if scores else 11, 4.5)
+    left, right, *last = figure.subplots(1, 3 if scores else 2)
+    for axes, (prefix, title) in zip((left, right), titles.items(), strict=True):
         names = sorted(name for name in lines if name.startswith(prefix))
         for name in names:
             _draw(axes, lines[name], label=name.removeprefix(prefix), linewidth=1.5)
@@ -56,6 +62,13 @@ def plot_discovery(path: Path, rows: Iterable[Row]) -> None:
         axes.grid(alpha=0.3)
         if names:
             axes.legend(fontsize=8)
+    for axes in last:
+        for name in scores:
+            _draw(axes, lines[name], label=SCORES[name], linewidth=1.5, marker="o", markersize=3)
+        axes.axhline(1.0, color="#888888", linestyle="--", label="actor-critic")
+        axes.axhline(0.0, color="#888888", linestyle=":", label="untrained")
+        axes.set(title="Validation: mean over held-out tasks", xlabel="meta-step", ylabel="score")
+        axes.legend(fontsize=8)
     _save(figure, path)
 
 

@@ -25,7 +25,7 @@ class RunProgress:
         self._success_name = success_name
         self._console = console
         self._start = time.monotonic()
-        self._held_out = ""  # the last one known
+        self._validation = ""  # the last one known
         self._first = first  # steps that were done before, in the run this one resumes
         self._printed = first * NUM_LINES // total
         self._bar = Progress(
@@ -65,11 +65,10 @@ class RunProgress:
             shown.append(f"return {metrics['return']:.2f}")
         if "meta_return" in metrics:
             shown.append(f"meta-return {metrics['meta_return']:.2f}")
-        held_out = [v for k, v in metrics.items() if k.startswith("held_out/")]
-        if held_out:
-            self._held_out = f"held out {sum(held_out) / len(held_out):.2f}"
-        if self._held_out:
-            shown.append(self._held_out)
+        if "validation" in metrics:
+            self._validation = f"validation {metrics['validation']:.2f}"
+        if self._validation:
+            shown.append(self._validation)
         if "success" in metrics:
             shown.append(f"{self._success_name} {metrics['success']:.0%}")
         if "loss" in metrics:

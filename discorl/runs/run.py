@@ -228,7 +228,7 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
             command = f"discorl {program.kind} --resume {folder}"
             say(console, f"Resume with: {command}")
     else:
-        say(console, f"Done. {where}")
+        say(console, *f"Done. {where}".splitlines())
     return RunResult(folder, interrupted)
 
 

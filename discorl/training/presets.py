@@ -10,6 +10,7 @@ from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules.actor_critic import ActorCriticSettings
+from discorl.rules.disco import DiscoRule
 from discorl.rules.store import DISCO103, load_rule
 from discorl.rules.values import ReturnSettings
 from discorl.training.config import EnvConfig, NetConfig, OptimiserConfig, TrainConfig
@@ -160,16 +161,20 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
         return _for_actor_critic(config)
     if name in (DISCO103, POLICY_GRADIENT):
         return config
-    found = load_rule(name).rule
+    return for_disco_rule(config, load_rule(name).rule)
+
+
+def for_disco_rule(config: TrainConfig, rule: DiscoRule) -> TrainConfig:
+    """The same for a discovered rule, which need not be in a file."""
     prefix = config.task.partition(":")[0]
     full = MetaNetSizes().limited_to(
-        predictions=found.sizes.has_predictions, lifetime=found.sizes.has_lifetime
+        predictions=rule.sizes.has_predictions, lifetime=rule.sizes.has_lifetime
     )
-    if found.sizes != full and prefix not in {*PAPER, "minatar", "minigrid"}:
+    if rule.sizes != full and prefix not in {*PAPER, "minatar", "minigrid"}:
         config = _for_small_rule(config)
-    if found.returns != ReturnSettings():
-        config = replace(config, returns=found.returns)
-    return replace(config, disco=found.settings)
+    if rule.returns != ReturnSettings():
+        config = replace(config, returns=rule.returns)
+    return replace(config, disco=rule.settings)
 
 
 def _for_small_rule(config: TrainConfig) -> TrainConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from discorl.errors import DiscorlError
 from discorl.rules.actor_critic import ActorCritic
@@ -22,6 +22,8 @@ from discorl.rules.store import (
 from discorl.runs.config_file import not_a_configuration, read_settings
 from discorl.training.config import TrainConfig
 from discorl.types import Params
+
+Rule = TypeVar("Rule", ActorCritic, PolicyGradient, DiscoRule)
 
 ACTOR_CRITIC = "actor-critic"
 POLICY_GRADIENT = "policy-gradient"
@@ -43,20 +45,32 @@ def choose_rule(config: TrainConfig) -> RuleChoice:
     name, note = config.rule, ""
     if name == "auto":
         name, note = best_at_hand()
-    rule: ActorCritic | PolicyGradient | DiscoRule
-    params, path = {}, None
     if name == ACTOR_CRITIC:
-        rule = ActorCritic(**vars(config.actor_critic))
-    elif name == POLICY_GRADIENT:
+        return RuleChoice(name, actor_critic(config), {}, note=note)
+    if name == POLICY_GRADIENT:
         rule = PolicyGradient(**vars(config.policy_gradient))
-    else:
-        loaded = load_rule(name)
-        name, params, path = loaded.name, loaded.params, loaded.path
-        rule = replace(loaded.rule, settings=config.disco)
+        return RuleChoice(name, _with_settings(rule, config), {}, note=note)
+    loaded = load_rule(name)
+    rule = disco_rule(config, loaded.rule)
+    return RuleChoice(loaded.name, rule, loaded.params, loaded.path, note)
+
+
+def actor_critic(config: TrainConfig) -> ActorCritic:
+    """The hand-written actor-critic with the configuration's settings."""
+    return _with_settings(ActorCritic(**vars(config.actor_critic)), config)
+
+
+def disco_rule(config: TrainConfig, rule: DiscoRule) -> DiscoRule:
+    """A discovered rule with the configuration's settings."""
+    return _with_settings(replace(rule, settings=config.disco), config)
+
+
+def _with_settings(rule: Rule, config: TrainConfig) -> Rule:
+    """The rule with the settings that all rules share."""
     rule = replace(rule, returns=config.returns)
     if config.mask_episode_starts is not None:
         rule = replace(rule, mask_episode_starts=config.mask_episode_starts)
-    return RuleChoice(name, rule, params, path, note)
+    return rule
 
 
 def best_at_hand() -> tuple[str, str]:

@@ -75,7 +75,9 @@ def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> Loaded
         raise DiscorlError(
             f"{folder / 'agent.npz'} does not fit the network that config.json describes: {reason}"
         ) from None
-    return LoadedAgent(folder, config, str(content.get("rule", config.rule)), net.to(device).eval(), device)
+    return LoadedAgent(
+        folder, config, str(content.get("rule", config.rule)), net.to(device).eval(), device
+    )
 
 
 def _like(expected: Params, params: Params) -> Params:

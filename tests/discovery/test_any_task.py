@@ -50,11 +50,11 @@ def one_group(task: str, **changes: Any) -> Group:
     return group
 
 
-def run_steps(config: DiscoverConfig, steps: int) -> Discovering:
+def run_steps(config: DiscoverConfig, steps: int, folder: Path) -> Discovering:
     program = Discovering(config, Ranks(0, 1, torch.device("cpu")))
     program.begin()
     for _ in range(steps):
-        program.step(Path())
+        program.step(folder)
     return program
 
 
@@ -97,12 +97,12 @@ def test_all_kinds_live_in_one_population_and_resume(tmp_path: Path) -> None:
     assert [row["step"] for row in resumed.metrics] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_checkpoint_has_all_but_the_episodes_of_other_environments() -> None:
+def test_a_checkpoint_has_all_but_the_episodes_of_other_environments(tmp_path: Path) -> None:
     config = tiny_config(tasks=("gym:CartPole-v1*2", "catch:4x4*2"), replay_capacity=6)
     config = replace(config, env=EnvConfig(normalize_observations=True))
-    first = run_steps(config, 3)
+    first = run_steps(config, 3, tmp_path)
     saved = from_bytes(to_bytes(first.snapshot()))
-    second = run_steps(config, 0)
+    second = run_steps(config, 0, tmp_path)
     assert "start new episodes" in second.restore(saved)
     again = from_bytes(to_bytes(second.snapshot()))
     [gym, catch], [gym2, catch2] = (x["groups"].values() for x in (saved, again))

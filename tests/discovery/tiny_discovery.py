@@ -1,7 +1,7 @@
 """A small discovery as a program: ``python -m tests.discovery.tiny_discovery FOLDER STEPS``.
 
 Goes on where an earlier call stopped. Where DISCORL_TEST_DIE_ONCE names a file, the last process
-removes it and dies after its third meta-step.
+removes it and dies after its third meta-step. DISCORL_TEST_HELD_OUT has tasks to judge rules by.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def main() -> None:
         module.resume_discovery(folder, steps=steps)
         return
     config = tiny_config(steps=steps, lifetimes=(6, 10), replay_capacity=6, num_replayed=2)
+    if held_out := os.environ.get("DISCORL_TEST_HELD_OUT"):
+        config = replace(config, held_out=tuple(held_out.split()), eval_every=3)
+        config = replace(config, eval_updates=3, eval_agents=2, eval_average=2)
     module.discover(replace(config, out=folder))
 
 

@@ -57,3 +57,23 @@ def test_stacked_frames_are_stored_singly_and_come_back_whole() -> None:
         known = {bytes(x.numpy().tobytes()) for x in stacks[agent].transpose(0, 1)}
         seen = {bytes(x.numpy().tobytes()) for x in drawn.observations[agent].transpose(0, 1)}
         assert seen == known
+
+
+def test_fresh_trajectories_come_first_and_only_once() -> None:
+    """Three of the last four, then any of the last six."""
+    replay = empty_replay(marked(0.0), capacity=6)
+    for value in (0.0, 1.0, 2.0, 3.0):
+        each = marked(value)
+        each.rewards[:, :, 1] += 0.5  # two trajectories, each with a number of its own
+        replay = store(replay, each)
+    newest, kept = {2.0, 2.5, 3.0, 3.5}, {1.0, 1.5, 2.0, 2.5, 3.0, 3.5}
+    rest: set[float] = set()
+    orders = set()
+    for seed in range(200):
+        drawn = sample_replay(replay, 5, rng(seed), num_fresh=3, num_newest=4).rewards[:, 0] % 100
+        for numbers in drawn.tolist():
+            assert len({*numbers[:3]}) == 3 and {*numbers[:3]} <= newest
+            rest |= {*numbers[3:]}
+            orders.add(tuple(numbers[:3]))
+    assert rest == kept
+    assert len(orders) == 4 * 3 * 2, "every choice of three comes up"
