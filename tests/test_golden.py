@@ -265,6 +265,7 @@ def test_the_reference_rounds_values_by_more_than_the_tolerance() -> None:
     output = torch.func.functional_call(
         net_for(target, rule), double(target), (double(observations).flatten(0, 1),)
     )
+    assert rule.value_head is not None
     q_value = rule.value_head.value(output.q).unflatten(0, observations.shape[:2])
     pi = torch.softmax(torch.from_numpy(arrays["agent_out_0/logits"]).double(), -1)
     exact = q_value - (pi * q_value).sum(-1, keepdim=True)

@@ -11,6 +11,7 @@ from discorl.agents.network import with_params
 from discorl.agents.update import update_agent
 from discorl.rules import ActorCritic, UpdateRule
 from discorl.types import (
+    ActionValues,
     DiscoTargets,
     Params,
     Rollout,
@@ -123,7 +124,10 @@ def rule_state(state: RuleState, step: int) -> Results:
 
 
 def disco_targets(targets: DiscoTargets) -> Results:
-    v = targets.values
+    """Those of a whole rule, as the reference's are."""
+    v, y, z = targets.values, targets.y, targets.z
+    assert isinstance(v, ActionValues)
+    assert y is not None and z is not None and targets.lifetime_input is not None
     return {
         "adv": v.advantage,
         "normalized_adv": v.normalized_advantage,
@@ -135,12 +139,12 @@ def disco_targets(targets: DiscoTargets) -> Results:
         "q_value": v.q_value,
         "meta_input_emb": targets.lifetime_input,
         "pi": targets.pi,
-        "y": targets.y,
-        "z": targets.z,
-        "y_logsumexp": targets.y.logsumexp(-1),
-        "z_logsumexp": targets.z.logsumexp(-1),
-        "y_first8": targets.y[..., :8],
-        "z_first8": targets.z[..., :8],
+        "y": y,
+        "z": z,
+        "y_logsumexp": y.logsumexp(-1),
+        "z_logsumexp": z.logsumexp(-1),
+        "y_first8": y[..., :8],
+        "z_first8": z[..., :8],
     }
 
 

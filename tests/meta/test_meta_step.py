@@ -132,7 +132,7 @@ def test_several_steps_by_hand(per_agent: bool, monkeypatch: pytest.MonkeyPatch)
         def made_up(group, params, state, *rest, given=given) -> module.WindowResult:
             gradient = {"rule": torch.from_numpy(next(given)).float()}
             zeros = torch.zeros(group.num_agents)
-            return module.WindowResult(state, zeros, gradient, Episodes(zeros, zeros, zeros), 0)
+            return module.WindowResult(state, zeros, gradient, Episodes(*[zeros] * 4), 0)
 
         monkeypatch.setattr(module, "live_window", made_up)
         discovery, info = meta_step(groups, discovery, optimiser, generators)
