@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
+JOBS ?= 2
 MINUTES ?= 10
 .PHONY: help install demo test test-slow soak lint format type bench docs notebook packages clean
 
@@ -31,9 +32,10 @@ $(VENV)/docs: $(VENV)/base
 demo: $(VENV)/base  ## Train an agent on Catch with the best rule on this machine
 	$(BIN)/discorl train catch
 
-# Networks in tests are small: one thread is fastest, and a busy machine slows it down least.
+# Networks in tests are small: one thread is fastest, and a busy machine slows it down least. JOBS
+# processes share the files; with one seed for hashes they all list the tests in the same order.
 test: $(VENV)/dev  ## Run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-slow: $(VENV)/dev $(VENV)/docs  ## Run the long learning and system tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow

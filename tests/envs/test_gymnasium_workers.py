@@ -145,7 +145,7 @@ class BadEnd(Corridor):
 
 def test_a_failure_to_close_is_a_warning() -> None:
     env = GymnasiumEnv(make_vector([BadEnd]), owned=True, name="it")
-    with pytest.warns(UserWarning, match="it failed to close: SystemExit: late"):
+    with pytest.warns(UserWarning, match="it: environment 0 failed to close: SystemExit: late"):
         env.close()
 
 
@@ -271,6 +271,7 @@ import os, signal, sys
 from tests.envs.gym_examples import Corridor
 from discorl.envs.gymnasium import make_vector
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the suite may run in the background
 first = os.getpid()
 def make():
     if os.getpid() != first:

@@ -164,7 +164,8 @@ class GymnasiumEnv:
         except KeyboardInterrupt:
             raise
         except BaseException as e:
-            warnings.warn(f"{self._name} failed to close: {one_line(e)}", stacklevel=2)
+            said = e if isinstance(e, DiscorlError) else f"it failed to close: {one_line(e)}"
+            warnings.warn(f"{self._name}: {said}", stacklevel=2)
 
     def set_timeout(self, minutes: float) -> None:
         """How long to wait for the answer of an environment that has a process of its own."""
