@@ -158,7 +158,7 @@ def test_any_tree_comes_back(tree: Any) -> None:
         ({"a": np.array([object()])}, "a: NumPy type"),
         ({"a": {1, 2}}, "a is a set"),
     ],
-    ids=str,
+    ids=["object", "key", "text", "objects", "set"],
 )
 def test_what_cannot_be_saved_is_named(bad: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match=message):
