@@ -101,7 +101,7 @@ def read_metrics(folder: Path, due: Due) -> tuple[Logged, tuple[str, ...]]:
     path = folder / "metrics.jsonl"
     if not path.exists():
         raise NoRun(f"{folder} has no metrics.jsonl: the run never started")
-    # Looked at first: a run that goes on may log and save more while it is read.
+    # Looked at first: a run that is still going may log and save more while it is read.
     saved = max(CheckpointFolder(folder / "checkpoints").steps(), default=0)
     steps = array("q")
     columns = {name: array("d") for name in (*ALWAYS, *METRICS)}

@@ -74,7 +74,7 @@ def is_tensor_env(env: Env) -> TypeGuard[TensorEnv]:
 
 
 def can_restart(env: Env) -> TypeGuard[RestartableEnv]:
-    """Whether some of its copies can begin anew by themselves."""
+    """Whether some of its copies can start over while the others play on."""
     return bool(getattr(env, "can_restart", False))
 
 

@@ -58,7 +58,7 @@ class DiscoTrainer:
     same ``seed`` behave identically.
 
     An update that would make the loss or the gradient NaN or infinite is skipped, with an error
-    that says why; the agent stays as it was. If you catch it, you can go on, but what caused it
+    that says why; the agent stays as it was. If you catch it, you can continue, but what caused it
     stays in the replay until newer trajectories have replaced it.
     """
 

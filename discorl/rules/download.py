@@ -85,7 +85,7 @@ def _progress(label: str, show: bool) -> Progress:
 def _until(end: float, pieces: Generator[Piece]) -> Generator[Piece]:
     """The pieces that arrive before ``end``; raises ``TimeoutError`` then.
 
-    They arrive in another thread: a socket's timeout begins anew with each byte, and does not cover
+    They arrive in another thread: a socket's timeout starts over with each byte, and does not cover
     the search for the server's name. A thread that hangs is left behind.
     """
     arrived: queue.SimpleQueue[Piece | Exception | None] = queue.SimpleQueue()

@@ -82,7 +82,7 @@ class MetricsFile:
 
 
 class Rows:
-    """The rows of a metrics file, read anew by every loop over them."""
+    """The rows of a metrics file, read again by every loop over them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

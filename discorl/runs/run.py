@@ -139,7 +139,7 @@ def _past_divergence(checkpoints: CheckpointFolder, found: Loaded, unit: str) ->
         return ""
     said = f"The checkpoint of {unit} {diverged[-1]} was saved because learning had diverged"
     if found.is_diverged:
-        return f"{said}; this run goes on from it"
+        return f"{said}; this run continues from it"
     return f"{said}; going back to the last good one, of {unit} {found.step}"
 
 
@@ -217,7 +217,7 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
         there = " and ".join(map(str, kept))
         said = f"{failure} (what was learnt before that is in {there})"
         if isinstance(failure, Diverged) and len(kept) > 1:
-            said += f". To go on: discorl {program.kind} --resume {folder}"
+            said += f". To continue: discorl {program.kind} --resume {folder}"
         raise type(failure)(said) from failure
     distributed.mark_as_ended(folder, ranks)
     interrupted = program.state.step < program.config.steps

@@ -205,7 +205,7 @@ def test_a_diverged_population_goes_on_with_what_the_message_advises(
     discover(config)
     args = ["discover", "--resume", str(tmp_path / "run"), "--steps", "4", "--progress", "lines"]
     assert main([*args, "--meta-optimiser.max-norm", "1e-30"]) == 2
-    assert "To go on: discorl discover --resume" in capsys.readouterr().err
+    assert "To continue: discorl discover --resume" in capsys.readouterr().err
     kept = CheckpointFolder(tmp_path / "run" / "checkpoints")
     assert (kept.steps(), kept.steps(is_diverged=True)) == ([1, 2], [2])
     changed = ["--meta-optimiser.max-norm", "100", "--meta-optimiser.learning-rate", "1e-4"]

@@ -26,6 +26,7 @@ from discorl.training.rule_choice import read_config
 from discorl.training.train import resume, train
 from tests.builders import assert_bit_equal
 from tests.envs.gym_examples import Spiky
+from tests.training.test_resume import config as small_config
 from tests.training.test_resume import die_after
 
 SPIKE_STEP = 13
@@ -33,21 +34,7 @@ SPIKE_STEP = 13
 
 
 def config(out: Path, **changes: Any) -> TrainConfig:
-    start = TrainConfig(
-        task="gym:Spiky-v0",
-        rule="actor-critic",
-        steps=30,
-        log_every=5,
-        rollout_length=7,
-        num_envs=2,
-        out=out,
-        progress="none",
-        device="cpu",
-        batch_size=4,
-        replay_capacity=12,
-        checkpoint=CheckpointConfig(every_steps=5, every_minutes=None),
-        net=NetConfig(torso=(16,), action_lstm=8, head_hidden=(8,)),
-    )
+    start = small_config(out, task="gym:Spiky-v0", steps=30, log_every=5, num_envs=2)
     return replace(start, **changes)
 
 
@@ -139,7 +126,7 @@ def test_without_its_replay_the_newest_agent_goes_on(
     assert main(command(poisoned, "--skip-replay")) == 0
     said = said_by(capsys)
     assert f"Resuming {poisoned} after step {diverged}" in said
-    assert "this run goes on from it" in said
+    assert "this run continues from it" in said
     assert checkpoints(poisoned) == ([25, 30], [])
     saved = load(poisoned / "checkpoints" / "checkpoint-30.dc")
     assert saved["processes"][0]["replay"]["storage"]["rewards"].abs().max() < 1e29
