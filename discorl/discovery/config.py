@@ -10,6 +10,7 @@ from typing import Literal
 
 from discorl.bounds import (
     MAX_AT_ONCE,
+    MAX_COUNT,
     MAX_WIDTH,
     check_above_0,
     check_at_least,
@@ -217,6 +218,7 @@ class DiscoverConfig:
             raise DiscorlError("env.suite: a population has its suites' default options; remove it")
         if any(n < self.window.num_updates for n in self.budgets):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
+        check_between(0, MAX_COUNT, "a lifetime", max(self.lifetimes, default=0))
         check_at_least(1, "", self, "eval_agents", most=MAX_AT_ONCE)
         positive = ("steps", "eval_every", "eval_updates", "snapshot_every")
         positive += ("eval_average", "checkpoint_every", "keep_checkpoints", "log_every")

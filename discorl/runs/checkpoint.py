@@ -223,7 +223,9 @@ class CheckpointFolder:
         for step, is_diverged in reversed(kept):
             path = self.path(step, is_diverged)
             try:
-                return Loaded(step, path, load(path), is_diverged)
+                if (content := load(path)) is None:
+                    raise DamagedFile(f"{path} holds nothing")
+                return Loaded(step, path, content, is_diverged)
             except DamagedFile as e:
                 warnings.warn(f"{e}; using the checkpoint before it", stacklevel=2)
         if kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import struct
 from typing import Any
@@ -42,20 +43,25 @@ def mutate_tree(rng: random.Random, data: bytes) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
+def _is_shaped(one: dict[str, Any]) -> bool:
+    shape, order = one["shape"], one["order"]
+    return all(isinstance(x, list) and all(type(n) is int for n in x) for x in (shape, order))
+
+
 def _mutated_arrays(rng: random.Random, header: dict[str, Any]) -> bytes:
     """Kinds, shapes and orders of arrays, some of them in agreement with the data's size."""
     arrays = header["arrays"]
     for _ in range(rng.choice((1, 1, 2, 5))):
         one = rng.choice(arrays)
         what = rng.randrange(6)
+        if not _is_shaped(one):  # an earlier round has seen to that
+            continue
         if what == 0:
             one["dtype"] = rng.choice(DTYPES)
         elif what == 1:
             one["shape"], one["order"] = one["shape"][::-1], one["order"][::-1]
         elif what == 2:  # as many numbers, in another shape
-            total = 1
-            for n in one["shape"]:
-                total *= n
+            total = math.prod(one["shape"])
             one["shape"], one["order"] = rng.choice(
                 (([total], [0]), ([1, total], [0, 1]), ([total, 1, 1], [2, 0, 1]))
             )
