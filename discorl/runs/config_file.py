@@ -17,6 +17,8 @@ T = TypeVar("T")
 VERSION = 1
 """Version of the file's format; the oldest files have none."""
 MAX_CONFIG_BYTES = 2**20
+MAX_TEXT = 4096
+"""Characters of a text in it: as long as a path can be. Errors quote them."""
 COMMANDS = {
     "train": "resume it with 'discorl train --resume {0}'",
     "discover": "resume it with 'discorl discover --resume {0}', or train an agent with its rule: "
@@ -52,7 +54,18 @@ def read_config_file(folder: Path) -> dict[str, Any]:
             f"{path} has format version {version!r:.20}, but this discorl reads {VERSION}: "
             "use the version of discorl that wrote it"
         )
+    _check_texts(folder, content)
     return content
+
+
+def _check_texts(folder: Path, content: Any, where: str = "") -> None:
+    """Raise if a text is longer than any setting can be."""
+    if isinstance(content, str) and len(content) > MAX_TEXT:
+        reason = f"{where:.80} should have at most {MAX_TEXT} characters, not {len(content)}"
+        raise not_a_configuration(folder, DiscorlError(reason))
+    parts = content.items() if isinstance(content, dict) else ()
+    for name, part in enumerate(content) if isinstance(content, list) else parts:
+        _check_texts(folder, part, f"{where}.{name}" if where else name)
 
 
 def kind_of(content: dict[str, Any]) -> str | None:

@@ -18,5 +18,7 @@ def choose_device(name: str) -> torch.device:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         reason = str(e).splitlines()[0]
-        raise DiscorlError(f"cannot use device '{name}' ({reason}); try --device auto") from None
+        raise DiscorlError(
+            f"cannot use device '{name:.40}' ({reason:.300}); try --device auto"
+        ) from None
     return device

@@ -38,6 +38,7 @@ WRONG: list[tuple[str, Any]] = [
     *(("env.reward_clip", x) for x in (0, "1", [])),
     *(("env.suite", x) for x in (3, [])),
     *(("checkpoint.every_minutes", x) for x in (0, "10")),
+    *((name, "x" * 10_000) for name in ("device", "task", "rule")),
 ]
 
 

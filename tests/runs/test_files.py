@@ -87,6 +87,9 @@ def test_devices() -> None:
     for name in ("abacus", "cpu:x", "meta"):
         with pytest.raises(DiscorlError, match="try --device auto"):
             choose_device(name)
+    with pytest.raises(DiscorlError) as error:
+        choose_device("x" * 10_000)
+    assert len(str(error.value)) < 500
 
 
 # --- what killed processes leave -----------------------------------------------------------------
