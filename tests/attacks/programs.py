@@ -84,7 +84,10 @@ class Discover:
         config = tiny_config(
             tasks=("bandit:3*2",), num_updates=1, steps=steps, checkpoint_every=2, threads=1
         )
-        return 130 if discover(replace(config, out=folder, progress="lines")).interrupted else 0
+        try:
+            return 130 if discover(replace(config, out=folder, progress="lines")).interrupted else 0
+        except KeyboardInterrupt:  # before there was a run; the command line does the same
+            return 130
 
     def resume(self, folder: Path) -> int:
         return main(["discover", "--resume", str(folder)])
