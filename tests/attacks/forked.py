@@ -65,6 +65,8 @@ class Child:
 
     def send(self, number: int, *, to_group: bool = False) -> None:
         """A signal, as ``kill`` sends it, or to the whole group, as a terminal does."""
+        while to_group and self.is_running() and os.getpgid(self.pid) != self.pid:
+            time.sleep(0.001)  # it has yet to make its group
         if self.is_running():
             (os.killpg if to_group else os.kill)(self.pid, number)
 
