@@ -2,8 +2,10 @@
 
     python -m benchmarks.memory_modes --preset suite      # K = 1, 2, 5, 10, 20 in every mode
     python -m benchmarks.memory_modes --preset paper --updates 2 5 --modes recompute mixed
+    python -m benchmarks.memory_modes --tasks minatar:breakout/conv    # options of discorl discover
 
-One agent lives one window of K updates, as in ``discorl discover PRESET``. Each figure is from a
+One agent lives one window of K updates, as in ``discorl discover PRESET OPTIONS`` on the first
+task, but for a window that does not slide. Each figure is from a
 fresh process with one thread: memory is the peak of the resident set beyond what was resident
 before the window, time is the processor time of the window, which other work on the machine does
 not count in. The part of each that does not grow with K and the part for each further update are
@@ -17,6 +19,7 @@ import ctypes
 import gc
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -28,8 +31,9 @@ import matplotlib
 import torch
 
 from benchmarks.machine import commit, machine_facts
+from discorl.cli.parse import parse
 from discorl.discovery.build import make_group, starting_rule
-from discorl.discovery.config import DiscoverConfig, GroupConfig, RuleConfig
+from discorl.discovery.config import DiscoverConfig, RuleConfig
 from discorl.discovery.presets import PRESETS, discovery_preset
 from discorl.meta.meta_step import live_window
 from discorl.meta.population import init_group
@@ -52,9 +56,11 @@ class Point:
     num_updates: int
     num_bytes: int
     seconds: float
+    num_params: int
+    """Of the agent."""
 
 
-def measure(config: DiscoverConfig) -> tuple[int, float]:
+def measure(config: DiscoverConfig) -> dict[str, float]:
     """Peak memory and processor time of one agent's window, in this process."""
     run_window(tiny(config))  # what is loaded and allocated once
     rule, params = starting_rule(config)
@@ -67,7 +73,12 @@ def measure(config: DiscoverConfig) -> tuple[int, float]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     start = time.process_time()
     live_window(group, params, state, generator)
-    return _status("VmHWM") - before, time.process_time() - start
+    seconds = time.process_time() - start
+    return {
+        "num_bytes": _status("VmHWM") - before,
+        "seconds": seconds,
+        "num_params": sum(p.numel() for p in state.agents.params.values()),
+    }
 
 
 def run_window(config: DiscoverConfig) -> None:
@@ -83,20 +94,21 @@ def tiny(config: DiscoverConfig) -> DiscoverConfig:
     window = replace(config.window, num_updates=2, num_envs=2, rollout_length=3, valid_length=3)
     window = replace(window, num_replayed=0, replay_capacity=0)
     rule = RuleConfig(8, 8, 8, 4, 11)
-    return replace(config, net=NetConfig((8,), 4, (4,)), window=window, rule=rule, tasks=("catch",))
+    net = NetConfig((8,), 4, (4,), config.net.torso_kind, channels=(2, 2, 2), dense=8)
+    return replace(config, net=net, window=window, rule=rule)
 
 
-def settings(preset: str, mode: str, num_updates: int) -> DiscoverConfig:
-    """The preset with one agent on its first task, and another window."""
-    config = discovery_preset(preset)
-    window = replace(config.window, num_updates=num_updates, memory=mode)
-    task = GroupConfig.parse(config.tasks[0], config.net).task
-    return replace(config, tasks=(task,), held_out=(), lifetimes=(), window=window)
+def settings(config: DiscoverConfig, mode: str, num_updates: int) -> DiscoverConfig:
+    """One agent on the first task, and another window."""
+    window = replace(config.window, num_updates=num_updates, stride=None, memory=mode)
+    first = config.groups[0]
+    config = replace(config, tasks=(first.task,), net=first.net, window=window)
+    return replace(config, held_out=(), lifetimes=())
 
 
-def measure_apart(preset: str, mode: str, num_updates: int) -> Point:
+def measure_apart(given: list[str], mode: str, num_updates: int) -> Point:
     """In a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.memory_modes", "--preset", preset]
+    command = [sys.executable, "-m", "benchmarks.memory_modes", *given]
     command += ["--modes", mode, "--updates", str(num_updates), "--here"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -114,17 +126,20 @@ def per_update(points: list[Point]) -> tuple[float, float, float, float]:
     return *fixed, more_bytes, more_seconds
 
 
-def table(preset: str, points: list[Point]) -> str:
+def table(config: DiscoverConfig, given: list[str], points: list[Point]) -> str:
     """Memory and time of every mode, as Markdown."""
-    config, facts = discovery_preset(preset), machine_facts()
-    w, modes = config.window, list(dict.fromkeys(p.mode for p in points))
+    w, facts = config.window, machine_facts()
+    modes = list(dict.fromkeys(p.mode for p in points))
     by_place = {(p.mode, p.num_updates): p for p in points}
     lines = [
-        f"# Memory modes, sizes of the preset {preset}",
+        f"# Memory modes, {config.groups[0].task}",
         "",
-        f"One agent, {w.num_envs} + {w.num_replayed} trajectories of {w.rollout_length} steps, "
-        f"rule with y and z of {config.rule.prediction_size}; {facts['processor']}, one thread, "
-        f"discorl {commit()}. Made by `python -m benchmarks.memory_modes --preset {preset}`.",
+        f"One agent of {points[0].num_params:,} parameters, {w.num_envs} + {w.num_replayed} "
+        f"trajectories of {w.rollout_length} steps, judged by {w.num_envs * w.valid_rollouts} of "
+        f"{w.valid_length}, rule with y and z of {config.rule.prediction_size}; "
+        f"{facts['processor']}, one thread, discorl {commit()}. Made by",
+        "",
+        f"    python -m benchmarks.memory_modes {shlex.join(given)}",
         "",
         "| updates | " + " | ".join(f"{m}, MiB | s" for m in modes) + " |",
         "|---" * (1 + 2 * len(modes)) + "|",
@@ -170,26 +185,29 @@ def _status(field: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    description = __doc__.splitlines()[0] if __doc__ else None
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--preset", choices=PRESETS, default="suite")
     parser.add_argument("--updates", type=int, nargs="+", default=UPDATES)
     parser.add_argument("--modes", choices=MODES, nargs="+", default=MODES)
     parser.add_argument("--name", default=None)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    # What is left over are options of discorl discover.
+    args, options = parser.parse_known_args()
+    given = ["--preset", args.preset, *options]
+    config = parse(DiscoverConfig, default=discovery_preset(args.preset), args=options)
     if args.here:
         torch.set_num_threads(1)
-        num_bytes, seconds = measure(settings(args.preset, args.modes[0], args.updates[0]))
-        print(json.dumps({"num_bytes": num_bytes, "seconds": seconds}))
+        print(json.dumps(measure(settings(config, args.modes[0], args.updates[0]))))
         return
     points = []
     for mode in args.modes:
         for num_updates in args.updates:
-            points.append(measure_apart(args.preset, mode, num_updates))
+            points.append(measure_apart(given, mode, num_updates))
             print(points[-1], flush=True)
     folder = Path(__file__).parent / "results"
     stem = args.name or time.strftime(f"%Y-%m-%d-memory-modes-{args.preset}")
-    text = table(args.preset, points)
+    text = table(config, given, points)
     (folder / f"{stem}.md").write_text(text)
     content = {"commit": commit(), "machine": machine_facts(), "points": [*map(asdict, points)]}
     (folder / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n")
