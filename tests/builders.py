@@ -18,7 +18,7 @@ from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.optim import Transform
-from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+from discorl.rules import CMPO, ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import save_rule
 from discorl.rules.values import ValueHead
 from discorl.types import AgentState, EnvSpec, Params, Rollout
@@ -80,6 +80,7 @@ def small_disco_without(*parts: str, sizes: MetaNetSizes = SMALL_SIZES) -> Disco
 RULES: dict[str, Callable[[], UpdateRule]] = {
     "disco": small_disco,
     **{name: partial(small_disco_without, *parts) for name, parts in ABLATIONS.items()},
+    "cmpo": lambda: CMPO(num_bins=11, max_abs_value=5.0),
     "actor-critic": lambda: ActorCritic(num_bins=11, max_abs_value=5.0),
     "policy-gradient": PolicyGradient,
 }

@@ -31,6 +31,7 @@ def _list() -> None:
     rows = [(DISCO103, f"the published rule ({where})")]
     rows += [(name, f"discovered by this project ({path})") for name, path in embedded_rules()]
     rows += [
+        ("cmpo", "the strong hand-written baseline: policies moved by clipped advantages"),
         ("actor-critic", "hand-written baseline: V-trace actor-critic"),
         ("policy-gradient", "hand-written baseline: policy gradient without a critic"),
     ]
