@@ -54,7 +54,7 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     if loaded.rule.missing:
         print(f"  without     {', '.join(loaded.rule.missing)}")
     groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
-    for title in ("sizes", "value_head", "returns", "weights"):
+    for title in ("sizes", "value_head", "returns", "weights", "prior"):
         if fields := groups[title]:
             print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from discorl import tree
-from discorl.bounds import check_above_0, check_shares, check_weights
+from discorl.bounds import check_shares, check_weights
 from discorl.ops.categorical import entropy, kl_divergence
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn
 from discorl.ops.step_means import live_mean
 from discorl.rules.hand_written import HandWritten
-from discorl.rules.improvement import improved_policy
+from discorl.rules.improvement import Improvement, improved_policy
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
     ActionValues,
@@ -31,13 +31,9 @@ from discorl.types import (
 
 
 @dataclass(frozen=True)
-class CMPOSettings:
-    """Clipped-advantage targets on the target network's policy."""
+class CMPOSettings(Improvement):
+    """The strong baseline: the target network's policy, moved by clipped advantages."""
 
-    strength: float = 2.0
-    """How far an advantage moves the policy: the change of a logit, in deviations."""
-    max_advantage: float = 1.0
-    """Clip advantages to this many deviations."""
     aux_pi_cost: float = 1.0
     """Weight of predicting the policy one step ahead."""
     q_cost: float = 0.2
@@ -50,8 +46,8 @@ class CMPOSettings:
     """The bins cover values from minus this to plus this, on the squashed scale."""
 
     def __post_init__(self) -> None:
-        check_weights("cmpo: ", self, "strength", "q_cost", "aux_pi_cost")
-        check_above_0("cmpo: ", self, "max_advantage")
+        super().__post_init__()
+        check_weights("cmpo: ", self, "q_cost", "aux_pi_cost")
         check_shares("cmpo: ", self, "target_rate")
         ValueHead(self.num_bins, self.max_abs_value)
 
@@ -97,9 +93,7 @@ class CMPO(HandWritten, CMPOSettings):
         values, state = estimate_action_values(
             q_value, target_q_value, logits, rollout, state, self.returns, across
         )
-        pi = improved_policy(
-            target_logits, values, rollout.actions, self.strength, self.max_advantage
-        )
+        pi = improved_policy(target_logits, values, rollout.actions, self)
         assert state.target_params is not None
         target_params = tree.lerp(state.target_params, agent_params, self.target_rate)
         targets = PolicyTargets(values, pi, target_logits)

@@ -14,7 +14,7 @@ from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
 from discorl.rules import CMPO, DiscoRule
 from discorl.rules.disco import DiscoSettings
-from discorl.rules.improvement import improved_policy
+from discorl.rules.improvement import Improvement, improved_policy
 from discorl.types import ActionValues, AgentState, DiscoTargets, Rollout, RuleState
 from tests.builders import (
     SMALL_VALUE,
@@ -28,7 +28,7 @@ from tests.builders import (
 )
 
 close = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
-STRENGTH, MAX_ADVANTAGE = 1.5, 0.7
+HOW = Improvement(strength=1.5, max_advantage=0.7)
 
 
 def test_improved_policy_by_hand() -> None:
@@ -51,8 +51,8 @@ def test_improved_policy_by_hand() -> None:
         normalized_qv_advantage=torch.tensor([[[0.5, 9.0, -3.0]], [[7.0, 7.0, 7.0]]]),
     )
     logits = torch.tensor([[[1.0, 2.0, 3.0]], [[0.0, 0.0, 0.0]]])
-    improved = improved_policy(logits, values, torch.tensor([[1], [0]]), 2.0, 1.0)
-    torch.testing.assert_close(improved, torch.tensor([[[2.0, 2.5, 1.0]]]))
+    improved = improved_policy(logits, values, torch.tensor([[1], [0]]), Improvement(2.0, 1.0))
+    torch.testing.assert_close(improved, torch.tensor([[[2.0, 2.5, 1.0]]]) - 5.5 / 3)
 
 
 class Replaced(DiscoRule):
@@ -61,9 +61,7 @@ class Replaced(DiscoRule):
     def targets(self, *args: Any, **kwargs: Any) -> tuple[DiscoTargets, RuleState]:
         targets, state = super().targets(*args, **kwargs)
         rollout: Rollout = args[5]
-        pi = improved_policy(
-            targets.target_logits, targets.values, rollout.actions, STRENGTH, MAX_ADVANTAGE
-        )
+        pi = improved_policy(targets.target_logits, targets.values, rollout.actions, HOW)
         return replace(targets, pi=pi), state
 
 
@@ -82,7 +80,7 @@ def test_agents_learn_as_from_a_discovered_rule_that_says_the_same() -> None:
     """Its y and z cost nothing, so the parameters that both agents have go the same way."""
     free = DiscoSettings(y_cost=0.0, z_cost=0.0)
     disco = Replaced(small_disco().sizes, SMALL_VALUE, settings=free, mask_episode_starts=False)
-    rule = CMPO(STRENGTH, MAX_ADVANTAGE, num_bins=11, max_abs_value=5.0)
+    rule = CMPO(**vars(HOW), num_bins=11, max_abs_value=5.0)
     full, agent = small_agent(disco), small_agent(rule)
     full_params = double(random_rule_params(disco))
     full_state = living(full)
@@ -101,8 +99,8 @@ def test_agents_learn_as_from_a_discovered_rule_that_says_the_same() -> None:
 @pytest.mark.parametrize(
     "settings, said",
     [
-        ({"strength": -1.0}, "cmpo: strength must be"),
-        ({"max_advantage": 0.0}, "cmpo: max_advantage must be"),
+        ({"strength": -1.0}, "strength must be"),
+        ({"max_advantage": 0.0}, "max_advantage must be"),
         ({"num_bins": 1}, "at least 2 bins"),
     ],
 )

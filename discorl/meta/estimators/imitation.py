@@ -16,13 +16,15 @@ from discorl.meta.objective import target_mean
 from discorl.meta.window import Window
 from discorl.ops.categorical import kl_divergence
 from discorl.ops.step_means import live_mean
-from discorl.rules.improvement import improved_policy
+from discorl.rules.improvement import Improvement, improved_policy
 from discorl.types import DiscoTargets, Params, Rollout
 
 
 def imitation_loss(targets: DiscoTargets, rollout: Rollout) -> Tensor:
     """How far pi-hat is from the improved policy; the means of targets are kept near 0."""
-    improved = improved_policy(targets.target_logits, targets.values, rollout.actions)
+    improved = improved_policy(
+        targets.target_logits, targets.values, rollout.actions, Improvement()
+    ).detach()
     distance = kl_divergence(improved, targets.pi)
     return live_mean(distance, rollout.is_dead) + 1e-3 * target_mean(targets, rollout.is_dead)
 
