@@ -26,7 +26,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.net_config import NetConfig
 from discorl.own_agent import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
-from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+from discorl.rules import CMPO, ActorCritic, DiscoRule, PolicyGradient, UpdateRule
 from discorl.rules.store import load_rule, save_rule
 from discorl.runs.threads import ThreadTuner
 from discorl.types import AgentOutput, Rollout
@@ -57,6 +57,7 @@ _PROGRAMS = {
 }
 
 __all__ = [
+    "CMPO",
     "ActorCritic",
     "Agent",
     "AgentNet",

@@ -28,6 +28,7 @@ for _cls in (
     types.StateValues,
     types.ActionValues,
     types.Targets,
+    types.PolicyTargets,
     types.DiscoTargets,
     types.RuleState,
     types.AgentState,

@@ -280,17 +280,23 @@ class Targets(Generic[V]):
 
 
 @dataclass(frozen=True)
-class DiscoTargets(Targets[Values]):
-    """Targets as logits; the loss is the divergence of the predictions from them.
+class PolicyTargets(Targets[V]):
+    """With a better policy as logits; the loss is the divergence of the policy from it."""
+
+    pi: Tensor  # [T-1, B, A], pi-hat
+    target_logits: Tensor  # [T, B, A], the target network's policy
+
+
+@dataclass(frozen=True)
+class DiscoTargets(PolicyTargets[Values]):
+    """With targets for predictions, as logits too.
 
     ``values`` are ``ActionValues`` if the rule's agents have a q, else returns without a critic.
     """
 
-    pi: Tensor  # [T-1, B, A], pi-hat
     y: Tensor | None  # [T-1, B, Y], y-hat
     z: Tensor | None  # [T-1, B, Y], z-hat for the taken action
     lifetime_input: Tensor | None  # [T-1, B, 1], what the lifetime LSTM is told of them
-    target_logits: Tensor  # [T, B, A], the target network's policy
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from discorl import tree
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.optim import Transform
-from discorl.rules import ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+from discorl.rules import CMPO, ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+from discorl.rules.improvement import Improvement
 from discorl.rules.store import save_rule
 from discorl.rules.values import ValueHead
 from discorl.types import AgentState, EnvSpec, Params, Rollout
@@ -77,9 +78,15 @@ def small_disco_without(*parts: str, sizes: MetaNetSizes = SMALL_SIZES) -> Disco
     )
 
 
+def small_disco_with_prior() -> DiscoRule:
+    return replace(small_disco(), prior=Improvement(strength=1.5, max_advantage=0.7))
+
+
 RULES: dict[str, Callable[[], UpdateRule]] = {
     "disco": small_disco,
     **{name: partial(small_disco_without, *parts) for name, parts in ABLATIONS.items()},
+    "prior": small_disco_with_prior,
+    "cmpo": lambda: CMPO(num_bins=11, max_abs_value=5.0),
     "actor-critic": lambda: ActorCritic(num_bins=11, max_abs_value=5.0),
     "policy-gradient": PolicyGradient,
 }

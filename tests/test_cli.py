@@ -330,7 +330,7 @@ def test_rules_list(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["rules", "list"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {"disco103", "actor-critic", "policy-gradient"} <= set(names)
+    assert {"disco103", "cmpo", "actor-critic", "policy-gradient"} <= set(names)
 
 
 def test_rules_show(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:

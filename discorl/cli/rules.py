@@ -31,6 +31,7 @@ def _list() -> None:
     rows = [(DISCO103, f"the published rule ({where})")]
     rows += [(name, f"discovered by this project ({path})") for name, path in embedded_rules()]
     rows += [
+        ("cmpo", "the strong hand-written baseline: policies moved by clipped advantages"),
         ("actor-critic", "hand-written baseline: V-trace actor-critic"),
         ("policy-gradient", "hand-written baseline: policy gradient without a critic"),
     ]
@@ -53,7 +54,7 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     if loaded.rule.missing:
         print(f"  without     {', '.join(loaded.rule.missing)}")
     groups = {"sizes": dataclasses.asdict(loaded.rule.sizes)} | file_settings(loaded.rule)
-    for title in ("sizes", "value_head", "returns", "weights"):
+    for title in ("sizes", "value_head", "returns", "weights", "prior"):
         if fields := groups[title]:
             print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():

@@ -23,6 +23,7 @@ from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
+from discorl.rules.improvement import Improvement
 from discorl.rules.store import load_rule
 from discorl.rules.values import ValueHead
 from discorl.runs.imports import importing_for
@@ -50,6 +51,11 @@ def _check_parts(config: DiscoverConfig, rule: DiscoRule) -> None:
                 f"--rule.no-{name}: the rule {config.init} has that part and cannot do without it: "
                 "remove the option, or start from --init random"
             )
+    if config.rule.prior and rule.prior is None:
+        raise DiscorlError(
+            f"--rule.prior: the rule {config.init} has no prior: remove the option, or start from "
+            "--init random"
+        )
 
 
 def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
@@ -66,7 +72,8 @@ def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
         lifetime_action_channels=(width, 2),
     ).limited_to(predictions=c.predictions, lifetime=c.lifetime)
     value_head = ValueHead(c.num_bins, c.max_abs_value) if c.value else None
-    rule = DiscoRule(sizes, value_head, auxiliary=c.auxiliary)
+    prior = Improvement() if c.prior else None
+    rule = DiscoRule(sizes, value_head, auxiliary=c.auxiliary, prior=prior)
     params = rule.init_params(torch.Generator().manual_seed(config.seed))
     if c.open_gate and c.lifetime:
         params["lifetime_gate.weight"] = 0.1 * params["lifetime_gate.weight"]

@@ -116,6 +116,9 @@ class RuleConfig:
     """Whether agents also learn to predict their policy one step ahead."""
     lifetime: bool = True
     """Whether the rule has an LSTM that remembers an agent's earlier updates."""
+    prior: bool = False
+    """Start from the hand-written rule cmpo: the network learns what to add to its target, and how
+    strong that is; before the first meta-step it adds nothing."""
 
     def __post_init__(self) -> None:
         sizes = ("prediction_size", "hidden", "lifetime_hidden", "embedding_width")
@@ -142,7 +145,8 @@ class DiscoverConfig:
     warm_start: int | None = 0
     """How many meta-steps at the start the rule only learns to imitate a hand-written target (the
     target network's policy moved by clipped advantages), which gives the meta-gradient more to work
-    with. None means 150 from random weights, and 0 from a rule, which they would spoil."""
+    with. None means 150 from random weights, and 0 from a rule or a prior, which they would
+    spoil."""
     warm_start_rate: float = 3e-3
     """Step size of the rule while it imitates."""
     steps: int = 800
@@ -207,7 +211,7 @@ class DiscoverConfig:
         """Meta-steps in the warm start."""
         if self.warm_start is not None:
             return self.warm_start
-        return WARM_START if self.init == "random" else 0
+        return WARM_START if self.init == "random" and not self.rule.prior else 0
 
     def __post_init__(self) -> None:
         if not self.tasks:

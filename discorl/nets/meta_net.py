@@ -90,6 +90,7 @@ class MetaOutput(NamedTuple):
     z: Tensor | None  # [S, B, Y]
     lifetime_input: Tensor | None  # [S, B, 1]
     lifetime_rnn: LSTMState | None
+    log_strength: Tensor | None = None  # [S, B, 1], for a rule with a prior
 
 
 class ActionBlocks(nn.Module):
@@ -147,19 +148,26 @@ class Embedder(nn.Module):
 class MetaNet(nn.Module):
     """The rule's network, of any size and for any number of actions."""
 
-    def __init__(self, sizes: MetaNetSizes, sees_values: bool = True) -> None:
-        """Without ``sees_values`` nothing that comes from q is among its inputs."""
+    def __init__(
+        self, sizes: MetaNetSizes, sees_values: bool = True, has_prior: bool = False
+    ) -> None:
+        """Without ``sees_values`` nothing that comes from q is among its inputs.
+
+        With a prior the network says what to add to it, and at first that is nothing.
+        """
         super().__init__()
         self.sizes = sizes
         size, hidden, life = sizes.prediction, sizes.hidden, sizes.lifetime_hidden
         self.trajectory = Embedder(size, sizes.embedding, sizes.action_channels, sees_values)
         self.trajectory_rnn = LSTM(self.trajectory.num_features, hidden)
+        output_std = 0.0 if has_prior else OUTPUT_INIT_STD
         self.lifetime_gate = Linear(life, hidden, GATE_INIT_STD) if life else None
         self.lifetime_input = Linear(hidden, 1, OUTPUT_INIT_STD) if life else None
-        self.y_target = Linear(hidden, size, OUTPUT_INIT_STD) if size else None
-        self.z_target = Linear(hidden, size, OUTPUT_INIT_STD) if size else None
+        self.y_target = Linear(hidden, size, output_std) if size else None
+        self.z_target = Linear(hidden, size, output_std) if size else None
         self.policy_blocks = ActionBlocks(hidden + sizes.action_channels[-1], sizes.policy_channels)
-        self.policy_target = Linear(sizes.policy_channels[-1], 1, OUTPUT_INIT_STD)
+        self.policy_target = Linear(sizes.policy_channels[-1], 1, output_std)
+        self.prior_strength = Linear(hidden + life, 1, 0.0) if has_prior else None
         if not life:
             return
         self.lifetime = Embedder(
@@ -193,8 +201,9 @@ class MetaNet(nn.Module):
         y_hat = None if self.y_target is None else self.y_target(x)
         z_hat = None if self.z_target is None else self.z_target(x)
         pi_hat = self.policy_target(self.policy_blocks(action_embedding, common=x)).squeeze(-1)
+        log_strength = self._log_strength(x, lifetime_rnn)
         if self.lifetime_input is None or lifetime_rnn is None:
-            return MetaOutput(pi_hat, y_hat, z_hat, None, None)
+            return MetaOutput(pi_hat, y_hat, z_hat, None, None, log_strength)
 
         lifetime_input = self.lifetime_input(x)
         features, _ = self.lifetime.features(seen, embeddings[1] if embeddings else None)
@@ -204,7 +213,15 @@ class MetaNet(nn.Module):
         told = self.lifetime_mlp(torch.cat(told, -1))
         pooled = across(live_mean_of_steps(told, seen.is_dead))
         lifetime_rnn = self.lifetime_rnn.step(pooled, lifetime_rnn)
-        return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn)
+        return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn, log_strength)
+
+    def _log_strength(self, x: Tensor, lifetime_rnn: LSTMState | None) -> Tensor | None:
+        """Of the prior, from the trajectory [S, B, H] and the agent's life so far."""
+        if self.prior_strength is None:
+            return None
+        if lifetime_rnn is not None:
+            x = torch.cat([x, lifetime_rnn.hidden.expand(*x.shape[:-1], -1)], -1)
+        return self.prior_strength(x)
 
 
 class JoinedMLPs:

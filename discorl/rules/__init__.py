@@ -2,7 +2,8 @@
 
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
+from discorl.rules.cmpo import CMPO
 from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
 
-__all__ = ["ActorCritic", "DiscoRule", "PolicyGradient", "UpdateRule"]
+__all__ = ["CMPO", "ActorCritic", "DiscoRule", "PolicyGradient", "UpdateRule"]

@@ -17,6 +17,7 @@ from discorl.ops.categorical import entropy, kl_divergence
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
 from discorl.ops.step_means import live_mean
+from discorl.rules.improvement import Improvement, improved_policy
 from discorl.rules.values import (
     ReturnSettings,
     ValueHead,
@@ -79,12 +80,16 @@ class DiscoRule:
     """Whether its agents leave the first step of each episode out of the loss. Disco103's do."""
     auxiliary: bool = True
     """Whether its agents predict their policy one step ahead."""
+    prior: Improvement | None = None
+    """The hand-written target that the network adds to, as logits: pi-hat is the improved policy
+    with a learnt strength plus what the network says; y-hat and z-hat are y and z plus that."""
 
     net: MetaNet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with torch.device("meta"):  # structure only: parameters are always passed in
-            object.__setattr__(self, "net", MetaNet(self.sizes, self.value_head is not None))
+            net = MetaNet(self.sizes, self.value_head is not None, self.prior is not None)
+            object.__setattr__(self, "net", net)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -131,7 +136,7 @@ class DiscoRule:
         rule_params: Params,
         state: RuleState,
         agent_params: Params,
-        unroll: ReadUnroll,
+        unroll: ReadUnroll[DiscoPredictions],
         target: ReadUnroll,
         rollout: Rollout,
         across: MeanFn,
@@ -160,11 +165,18 @@ class DiscoRule:
                 across,
             ),
         )
+        pi, y, z = out.pi, out.y, out.z
+        if self.prior is not None and out.log_strength is not None:
+            strength = out.log_strength.exp()
+            prior = improved_policy(target_logits, values, rollout.actions, self.prior, strength)
+            pi = prior + pi
+            # A prediction that is its own target stays as it is.
+            y, z = _sum(unroll.predictions.y, y), _sum(unroll.predictions.z_a, z)
         targets = DiscoTargets(
             values=values,
-            pi=out.pi,
-            y=out.y,
-            z=out.z,
+            pi=pi,
+            y=y,
+            z=z,
             lifetime_input=out.lifetime_input,
             target_logits=target_logits,
         )
@@ -225,3 +237,7 @@ class DiscoRule:
             "normalized_q_td": of_q and of_q.normalized_q_td,
         }
         return {k: live_mean(x, rollout.is_dead) for k, x in means.items() if x is not None}
+
+
+def _sum(prediction: Tensor | None, change: Tensor | None) -> Tensor | None:
+    return None if prediction is None or change is None else prediction + change

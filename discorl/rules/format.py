@@ -44,6 +44,7 @@ _NAMES = {
     "z_target": "lstm/linear_3",
     "policy_blocks": "lstm/sequential_1/conv1_d{_i}",
     "policy_target": "lstm/linear_4",
+    "prior_strength": "lstm/prior_strength",  # ours alone
 }
 
 
@@ -81,12 +82,12 @@ def params_to_arrays(params: Params) -> dict[str, np.ndarray]:
 
 
 def arrays_to_params(
-    arrays: dict[str, np.ndarray], sees_values: bool = True
+    arrays: dict[str, np.ndarray], sees_values: bool = True, has_prior: bool = False
 ) -> tuple[MetaNetSizes, Params]:
     """Check the arrays of a rule and convert them. Raises an error naming what is wrong."""
     sizes = infer_sizes(arrays)
     with torch.device("meta"):
-        net = MetaNet(sizes, sees_values)
+        net = MetaNet(sizes, sees_values, has_prior)
     expected = {reference_name(name): (name, p) for name, p in net.named_parameters()}
     if missing := expected.keys() - arrays.keys():
         raise DiscorlError(f"arrays missing from the rule file: {_listed(missing)}")

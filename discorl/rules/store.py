@@ -18,6 +18,7 @@ from discorl.errors import DiscorlError
 from discorl.rules.disco import DiscoRule, DiscoSettings
 from discorl.rules.download import MAX_SECONDS, download
 from discorl.rules.format import MAX_FILE_BYTES, arrays_to_params, read_archive, write_archive
+from discorl.rules.improvement import Improvement
 from discorl.rules.values import ReturnSettings, ValueHead
 from discorl.types import Params
 
@@ -31,6 +32,9 @@ DISCO103_ENV = "DISCORL_DISCO103"
 FORMAT_VERSION = 1
 VERSION_WITHOUT_PARTS = 2
 """Of files of rules that lack a part, which version 0.2.0 would misread."""
+VERSION_WITH_PRIOR = 3
+"""Of files of rules that add to a hand-written target."""
+VERSIONS = (FORMAT_VERSION, VERSION_WITHOUT_PARTS, VERSION_WITH_PRIOR)
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,12 @@ def load_rule(name: str | Path) -> LoadedRule:
 
 def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
     """Write a rule file that this package can load, and the reference if it has its sizes."""
-    settings, version = file_settings(rule), VERSION_WITHOUT_PARTS
-    if not rule.missing:
-        version = FORMAT_VERSION
-        del settings["auxiliary"]  # which that version does not have
+    settings, version = file_settings(rule), VERSION_WITH_PRIOR
+    if rule.prior is None:
+        version = VERSION_WITHOUT_PARTS if rule.missing else FORMAT_VERSION
+        del settings["prior"]  # which these versions do not have
+    if version == FORMAT_VERSION:
+        del settings["auxiliary"]
     write_archive(path, params, {"discorl_rule": version, **settings, "provenance": provenance})
 
 
@@ -83,6 +89,7 @@ def file_settings(rule: DiscoRule) -> dict[str, Any]:
         "target_rate": target_rate,
         "mask_episode_starts": rule.mask_episode_starts,
         "auxiliary": rule.auxiliary,
+        "prior": dataclasses.asdict(rule.prior) if rule.prior else None,
     }
 
 
@@ -148,7 +155,8 @@ def _read(name: str, path: Path) -> LoadedRule:
     except (TypeError, ValueError) as e:
         raise DiscorlError(f"{path}: its settings are invalid: {e}") from None
     try:
-        sizes, params = arrays_to_params(arrays, settings.get("value_head", True) is not None)
+        sees_values, prior = settings.get("value_head", True) is not None, settings.get("prior")
+        sizes, params = arrays_to_params(arrays, sees_values, prior is not None)
     except DiscorlError as e:
         raise DiscorlError(f"{path}: {e}") from None
     rule = DiscoRule(sizes=sizes, **settings)
@@ -160,15 +168,16 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
     if not comment:
         return {}
     version = comment.get("discorl_rule")
-    if version not in (FORMAT_VERSION, VERSION_WITHOUT_PARTS):
+    if version not in VERSIONS:
         raise ValueError(
-            f"format version {version!r:.20}, but this package reads {FORMAT_VERSION} and "
-            f"{VERSION_WITHOUT_PARTS}: update discorl"
+            f"format version {version!r:.20}, but this package reads {FORMAT_VERSION} to "
+            f"{VERSION_WITH_PRIOR}: update discorl"
         )
     if not isinstance(comment.get("provenance", {}), dict):
         raise ValueError("the provenance is not a group of notes")
-    defaults = file_settings(DiscoRule())
-    found = _sound({k: x for k, x in comment.items() if k in defaults}, defaults)
+    defaults = file_settings(DiscoRule(prior=Improvement()))
+    given = {"prior": None} | comment
+    found = _sound({k: x for k, x in given.items() if k in defaults}, defaults)
     costs = {f"{name}_cost": cost for name, cost in found["weights"].items()}
     return {
         "value_head": ValueHead(**head) if (head := found["value_head"]) else None,
@@ -176,6 +185,7 @@ def _settings(comment: dict[str, Any]) -> dict[str, Any]:
         "settings": DiscoSettings(**costs, target_rate=found["target_rate"]),
         "mask_episode_starts": found["mask_episode_starts"],
         "auxiliary": found["auxiliary"],
+        "prior": Improvement(**prior) if (prior := found["prior"]) else None,
     }
 
 
@@ -187,7 +197,7 @@ def _sound(fields: Any, defaults: dict[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         if name not in defaults:
             raise ValueError(f"no setting is called {name}")
-        if name == "value_head" and value is None:
+        if name in ("value_head", "prior") and value is None:
             sound[name] = None
             continue
         if isinstance(defaults[name], dict):

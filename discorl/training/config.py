@@ -15,6 +15,7 @@ from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
 from discorl.rules.actor_critic import ActorCriticSettings
+from discorl.rules.cmpo import CMPOSettings
 from discorl.rules.disco import DiscoSettings
 from discorl.rules.policy_gradient import PolicyGradientSettings
 from discorl.rules.values import ReturnSettings
@@ -51,8 +52,8 @@ class TrainConfig:
     task: str = "catch"
     """Environment, such as catch, gym:CartPole-v1 or ale:Pong; 'discorl envs' lists them all."""
     rule: str = "auto"
-    """Update rule: disco103, actor-critic, policy-gradient, the name of a rule that ships with
-    discorl, or the path to a rule file. auto uses the best one on this machine."""
+    """Update rule: disco103, cmpo, actor-critic, policy-gradient, the name of a rule that ships
+    with discorl, or the path to a rule file. auto uses the best one on this machine."""
     steps: int = 1000
     """Training steps. Each one acts for --rollout-length steps in every environment and
     then makes --updates-per-step updates."""
@@ -89,8 +90,8 @@ class TrainConfig:
     """Updates after each rollout."""
     mask_episode_starts: bool | None = None
     """Leave the first step of each episode out of the loss; the default is what the rule was
-    discovered with: Disco103 leaves it out, and so do the baselines. Turn this off if episodes are
-    only a step or two long, or the first action would never be learnt."""
+    made with: Disco103 leaves it out, and so do actor-critic and policy-gradient. Turn this off if
+    episodes are only a step or two long, or the first action would never be learnt."""
 
     compile: bool = False
     """Compile the many small operations of learning with torch.compile, and on the CPU use our own
@@ -114,6 +115,7 @@ class TrainConfig:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     returns: ReturnSettings = field(default_factory=ReturnSettings)
     disco: DiscoSettings = field(default_factory=DiscoSettings)
+    cmpo: CMPOSettings = field(default_factory=CMPOSettings)
     actor_critic: ActorCriticSettings = field(default_factory=ActorCriticSettings)
     policy_gradient: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
 

@@ -14,7 +14,7 @@ from discorl.rules.disco import DiscoRule
 from discorl.rules.store import DISCO103, load_rule
 from discorl.rules.values import ReturnSettings
 from discorl.training.config import EnvConfig, NetConfig, OptimiserConfig, TrainConfig
-from discorl.training.rule_choice import ACTOR_CRITIC, POLICY_GRADIENT, best_at_hand
+from discorl.training.rule_choice import ACTOR_CRITIC, CMPO_RULE, POLICY_GRADIENT, best_at_hand
 
 PAPER_NET = NetConfig(
     torso=(768,),
@@ -159,6 +159,8 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
     name = best_at_hand()[0] if rule == "auto" else rule
     if name == ACTOR_CRITIC:
         return _for_actor_critic(config)
+    if name == CMPO_RULE:
+        return _for_cmpo(config)
     if name in (DISCO103, POLICY_GRADIENT):
         return config
     return for_disco_rule(config, load_rule(name).rule)
@@ -166,11 +168,10 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
 
 def for_disco_rule(config: TrainConfig, rule: DiscoRule) -> TrainConfig:
     """The same for a discovered rule, which need not be in a file."""
-    prefix = config.task.partition(":")[0]
     full = MetaNetSizes().limited_to(
         predictions=rule.sizes.has_predictions, lifetime=rule.sizes.has_lifetime
     )
-    if rule.sizes != full and prefix not in {*PAPER, "minatar", "minigrid"}:
+    if rule.sizes != full:
         config = _for_small_rule(config)
     if rule.returns != ReturnSettings():
         config = replace(config, returns=rule.returns)
@@ -179,6 +180,8 @@ def for_disco_rule(config: TrainConfig, rule: DiscoRule) -> TrainConfig:
 
 def _for_small_rule(config: TrainConfig) -> TrainConfig:
     prefix = config.task.partition(":")[0]
+    if prefix in {*PAPER, "minatar", "minigrid"}:
+        return config
     return replace(
         config,
         steps=config.steps if prefix in SMALL_ONLY else 250,
@@ -191,6 +194,11 @@ def _for_small_rule(config: TrainConfig) -> TrainConfig:
         net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
         optimiser=OptimiserConfig(learning_rate=1e-2),
     )
+
+
+def _for_cmpo(config: TrainConfig) -> TrainConfig:
+    """As a small discovered rule; chosen on tasks that benchmarks/rule_trials.py does not use."""
+    return replace(_for_small_rule(config), returns=ReturnSettings(discount=0.99))
 
 
 def _for_actor_critic(config: TrainConfig) -> TrainConfig:

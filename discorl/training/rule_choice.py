@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from discorl.errors import DiscorlError
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
+from discorl.rules.cmpo import CMPO
 from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
 from discorl.rules.store import (
@@ -23,8 +24,9 @@ from discorl.runs.config_file import not_a_configuration, read_settings
 from discorl.training.config import TrainConfig
 from discorl.types import Params
 
-Rule = TypeVar("Rule", ActorCritic, PolicyGradient, DiscoRule)
+Rule = TypeVar("Rule", CMPO, ActorCritic, PolicyGradient, DiscoRule)
 
+CMPO_RULE = "cmpo"
 ACTOR_CRITIC = "actor-critic"
 POLICY_GRADIENT = "policy-gradient"
 
@@ -45,6 +47,8 @@ def choose_rule(config: TrainConfig) -> RuleChoice:
     name, note = config.rule, ""
     if name == "auto":
         name, note = best_at_hand()
+    if name == CMPO_RULE:
+        return RuleChoice(name, _with_settings(CMPO(**vars(config.cmpo)), config), {}, note=note)
     if name == ACTOR_CRITIC:
         return RuleChoice(name, actor_critic(config), {}, note=note)
     if name == POLICY_GRADIENT:

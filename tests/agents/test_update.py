@@ -223,7 +223,7 @@ def test_gradient_holds_targets_constant(name: str, differentiable: bool) -> Non
     for x, y in zip(tree.leaves(predictions), tree.leaves(info.predictions), strict=True):
         torch.testing.assert_close(x, y)
     per_step, _ = rule.loss(predictions, tree.detach(info.targets), rollout)
-    loss = masked_mean(per_step, loss_mask(rollout, True))
+    loss = masked_mean(per_step, loss_mask(rollout, rule.mask_episode_starts))
     grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
     torch.testing.assert_close(loss, info.loss)
     for (key, p), grad in zip(params.items(), grads, strict=True):
@@ -421,7 +421,7 @@ def count_calls(agent: Agent, differentiable: bool = False) -> tuple[Counter, Co
 
 @pytest.mark.parametrize("differentiable", [False, True])
 @pytest.mark.parametrize(
-    "name, expected", [("disco", 2), ("actor-critic", 1), ("policy-gradient", 1)]
+    "name, expected", [("disco", 2), ("cmpo", 2), ("actor-critic", 1), ("policy-gradient", 1)]
 )
 def test_torso_runs_once_for_each_network(name: str, expected: int, differentiable: bool) -> None:
     """Once for the agent, once for the target network of the rule that has one."""

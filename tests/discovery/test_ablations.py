@@ -16,10 +16,10 @@ from discorl.discovery.build import starting_rule
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discover import discover, resume_discovery
 from discorl.errors import DiscorlError
-from discorl.meta.estimators.imitation import STRENGTH, improved_policy
 from discorl.meta.meta_step import live_window
 from discorl.meta.population import init_group
 from discorl.own_agent import DiscoTrainer
+from discorl.rules.improvement import Improvement, improved_policy
 from discorl.rules.store import load_rule, save_rule
 from discorl.training.evaluate import evaluate
 from discorl.training.presets import for_run
@@ -122,10 +122,12 @@ def test_without_values_the_warm_start_follows_returns() -> None:
     rule = small_disco_without("value")
     agent, rollout = small_agent(rule), random_rollout()
     _, info = update_agent(agent, random_rule_params(rule), agent.init_state(rng()), rollout)
-    moved = improved_policy(info.targets, rollout) - info.targets.target_logits[:-1]
+    logits, values = info.targets.target_logits, info.targets.values
+    moved = improved_policy(logits, values, rollout.actions, Improvement()) - logits[:-1]
     taken = torch.nn.functional.one_hot(rollout.actions[:-1], 3)
-    step = STRENGTH * info.targets.values.normalized_advantage.clamp(-1, 1)
-    torch.testing.assert_close(moved, taken * step.unsqueeze(-1))
+    step = Improvement().strength * values.normalized_advantage.clamp(-1, 1)
+    own = moved - moved.gather(-1, (1 + rollout.actions[:-1].unsqueeze(-1)) % 3)
+    torch.testing.assert_close(own, taken * step.unsqueeze(-1))
     assert (step.abs() > 0.1).any()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
@@ -15,6 +16,7 @@ from discorl.meta.meta_value import MetaValue, MetaValueState, ValueNet, delay_r
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import MemoryMode, Window
 from discorl.nets.torsos import MLPTorso
+from discorl.rules import DiscoRule
 from tests.builders import (
     assert_bit_equal,
     clone,
@@ -24,6 +26,7 @@ from tests.builders import (
     rng,
     small_agent,
     small_disco,
+    small_disco_with_prior,
 )
 from tests.golden.meta_gradient import through
 
@@ -31,9 +34,9 @@ MODES = get_args(MemoryMode)
 OTHERS = [mode for mode in MODES if mode != "plain"]
 
 
-def inputs(num_updates: int) -> tuple[Window, tuple[Any, ...]]:
+def inputs(num_updates: int, rule: DiscoRule | None = None) -> tuple[Window, tuple[Any, ...]]:
     """A window, and what ``meta_gradient`` takes besides."""
-    rule = small_disco()
+    rule = rule or small_disco()
     agent = small_agent(rule)
     meta_value = MetaValue(ValueNet(MLPTorso(4, (5,)), 5), adam_clip(1e-3))
     rollouts = [random_rollout(seed=i) for i in range(num_updates)]
@@ -60,8 +63,11 @@ def test_memory_modes_agree(num_updates: int, mode: MemoryMode) -> None:
 
 
 @pytest.mark.parametrize("mode", OTHERS)
-def test_memory_modes_agree_to_the_last_digits_in_float64(mode: MemoryMode) -> None:
-    window, args = inputs(3)
+@pytest.mark.parametrize("rule", [small_disco, small_disco_with_prior])
+def test_memory_modes_agree_to_the_last_digits_in_float64(
+    rule: Callable[[], DiscoRule], mode: MemoryMode
+) -> None:
+    window, args = inputs(3, rule())
     plain = through(window, double(args), "plain")
     other = through(window, double(args), mode)
     for name, want in plain.gradient.items():

@@ -25,7 +25,7 @@ from discorl.meta.meta_value import MetaValue, MetaValueSettings, make_meta_valu
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import MemoryMode, Window
 from discorl.nets.net_config import NetConfig
-from discorl.rules import disco
+from discorl.rules import DiscoRule, disco
 from discorl.rules.disco import DiscoSettings
 from discorl.types import EnvSpec, ObservationSpec, Params, Rollout, RuleState, Values
 from tests.builders import (
@@ -35,6 +35,8 @@ from tests.builders import (
     random_rollout,
     random_rule_params,
     rng,
+    small_disco,
+    small_disco_with_prior,
     small_disco_without,
 )
 from tests.golden.meta_gradient import through
@@ -95,10 +97,10 @@ def seen_by(net: Network, spec: EnvSpec, num_steps: int, seed: int) -> Rollout:
 
 
 def window_and_inputs(
-    kind: str = "mlp", without: tuple[str, ...] = ()
+    kind: str = "mlp", rule: DiscoRule | None = None
 ) -> tuple[Window, tuple[Any, ...]]:
     spec, config = NETS[kind]
-    rule = replace(small_disco_without(*without), settings=DiscoSettings(aux_pi_cost=0.0))
+    rule = replace(rule or small_disco(), settings=DiscoSettings(aux_pi_cost=0.0))
     burn_in = 2 if "burn-in" in kind else 0
     optimiser = optim.chain(optim.scale_by_learning_rate(0.5))
     agent = Agent(agent_net(spec, rule, config), rule, optimiser, burn_in)
@@ -115,13 +117,16 @@ def window_and_inputs(
 
 WHOLE = [("mlp", 0, "whole"), *((kind, 1, "whole") for kind in NETS)]
 WITHOUT = [("mlp", 1, name) for name in ABLATIONS]
+PRIOR = [("mlp", 0, "prior"), ("lstm", 1, "prior")]
 
 
-@pytest.mark.parametrize("kind, direction, name", [*WHOLE, *WITHOUT])
+@pytest.mark.parametrize("kind, direction, name", [*WHOLE, *WITHOUT, *PRIOR])
 def test_equals_finite_differences_in_every_mode(
     kind: str, direction: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window, (params, *rest) = window_and_inputs(kind, ABLATIONS.get(name, ()))
+    rule = small_disco_without(*ABLATIONS.get(name, ()))
+    rule = small_disco_with_prior() if name == "prior" else rule
+    window, (params, *rest) = window_and_inputs(kind, rule)
     generator = rng(direction)
     along = {k: torch.randn(p.shape, generator=generator).double() for k, p in params.items()}
     gradients = {m: through(window, (params, *rest), m).gradient for m in get_args(MemoryMode)}
@@ -175,3 +180,6 @@ def test_all_parts_of_the_rule_are_in_the_check() -> None:
     gradient = through(window, inputs, "plain").gradient
     for part in ("trajectory.z.layers.0", "trajectory_rnn.gates", "lifetime_rnn.gates", "y_target"):
         assert bool((gradient[f"{part}.weight"] != 0).any()), part
+    window, inputs = window_and_inputs(rule=small_disco_with_prior())
+    of_strength = through(window, inputs, "plain").gradient["prior_strength.weight"]
+    assert bool((of_strength != 0).all()), "of the trajectory's part and of the lifetime's"

@@ -185,7 +185,7 @@ def test_a_trained_agent_scores_what_it_learnt(trained: Path) -> None:
 
 def test_the_agent_is_the_one_that_was_saved(tmp_path: Path) -> None:
     rule = write_small_rule(tmp_path / "rule.npz")
-    for name, choice in (("disco", str(rule)), ("critic", "actor-critic")):
+    for name, choice in (("disco", str(rule)), ("critic", "actor-critic"), ("cmpo", "cmpo")):
         folder = train(config(tmp_path / name, rule=choice)).folder
         agent = load_agent(folder)
         saved = load_params(folder / "agent.npz")

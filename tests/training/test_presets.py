@@ -115,6 +115,14 @@ def test_elsewhere_the_actor_critic_keeps_the_tasks(task: str) -> None:
     assert presets.for_rule(preset, "actor-critic") == preset
 
 
+@pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout", "ale:Pong"])
+def test_cmpo_has_the_settings_of_a_small_rule(task: str) -> None:
+    preset = presets.for_task(task)
+    own, mini = (presets.for_rule(preset, rule) for rule in ("cmpo", "disco-mini"))
+    assert own == replace(mini, disco=preset.disco)
+    assert (own.net == preset.net) == (task in ("minatar:breakout", "ale:Pong"))
+
+
 @pytest.mark.parametrize("parts", ABLATIONS.values(), ids=ABLATIONS)
 def test_a_rule_that_lacks_a_part_is_as_large_as_the_rest_of_it(
     parts: tuple[str, ...], tmp_path: Path

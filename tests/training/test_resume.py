@@ -82,7 +82,7 @@ def crash(settings: TrainConfig, num_rollouts: int) -> None:
             train(settings)
 
 
-@pytest.mark.parametrize("rule", ["actor-critic", "policy-gradient", "disco"])
+@pytest.mark.parametrize("rule", ["actor-critic", "cmpo", "policy-gradient", "disco"])
 @pytest.mark.parametrize("num_rollouts", [2, 5, 8, 19])
 def test_a_crashed_run_goes_on_to_the_last_bit(
     rule: str, num_rollouts: int, tmp_path: Path

@@ -43,7 +43,7 @@ def config(tmp_path: Path, **changes) -> TrainConfig:
     return replace(start, **changes)
 
 
-@pytest.mark.parametrize("rule", ["policy-gradient", "actor-critic"])
+@pytest.mark.parametrize("rule", ["policy-gradient", "actor-critic", "cmpo"])
 def test_baselines_learn_an_easy_catch(rule: str, tmp_path: Path) -> None:
     """Chance is 1 in 3."""
     result = train(

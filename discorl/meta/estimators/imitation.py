@@ -7,7 +7,7 @@ little about how they should. It becomes useful once the rule can already improv
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from discorl.meta.estimators.base import Estimate
 from discorl.meta.estimators.derivatives import vjp, with_grad
@@ -16,32 +16,16 @@ from discorl.meta.objective import target_mean
 from discorl.meta.window import Window
 from discorl.ops.categorical import kl_divergence
 from discorl.ops.step_means import live_mean
-from discorl.types import ActionValues, DiscoTargets, Params, Rollout
-
-STRENGTH = 2.0
-MAX_ADVANTAGE = 1.0
-
-
-def improved_policy(targets: DiscoTargets, rollout: Rollout) -> Tensor:
-    """The target network's policy, moved by clipped advantages as in MPO and Muesli. [T-1, B, A]
-
-    The advantage of the taken action is that of its return; of the others, that of their value. If
-    agents have no values, the others stay as they are.
-    """
-    values = targets.values
-    if isinstance(values, ActionValues):
-        advantage = values.normalized_qv_advantage[:-1]
-    else:
-        advantage = torch.zeros_like(targets.pi)
-    taken = nn.functional.one_hot(rollout.actions[:-1], advantage.shape[-1]).bool()
-    advantage = torch.where(taken, values.normalized_advantage.unsqueeze(-1), advantage)
-    step = STRENGTH * advantage.clamp(-MAX_ADVANTAGE, MAX_ADVANTAGE)
-    return (targets.target_logits[:-1] + step).detach()
+from discorl.rules.improvement import Improvement, improved_policy
+from discorl.types import DiscoTargets, Params, Rollout
 
 
 def imitation_loss(targets: DiscoTargets, rollout: Rollout) -> Tensor:
     """How far pi-hat is from the improved policy; the means of targets are kept near 0."""
-    distance = kl_divergence(improved_policy(targets, rollout), targets.pi)
+    improved = improved_policy(
+        targets.target_logits, targets.values, rollout.actions, Improvement()
+    ).detach()
+    distance = kl_divergence(improved, targets.pi)
     return live_mean(distance, rollout.is_dead) + 1e-3 * target_mean(targets, rollout.is_dead)
 
 

@@ -1,0 +1,50 @@
+"""A policy moved by clipped advantages, as in MPO and Muesli: the target that needs no learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from discorl.bounds import check_above_0, check_weights
+from discorl.types import ActionValues, Values
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """How far advantages move a policy."""
+
+    strength: float = 2.0
+    """How much an advantage of one standard deviation changes a logit of the policy's target."""
+    max_advantage: float = 1.0
+    """Clip advantages to this many standard deviations."""
+
+    def __post_init__(self) -> None:
+        check_weights("", self, "strength")
+        check_above_0("", self, "max_advantage")
+
+
+def improved_policy(
+    target_logits: Tensor,
+    values: Values,
+    actions: Tensor,
+    how: Improvement,
+    factor: Tensor | float = 1.0,
+) -> Tensor:
+    """The target network's policy [T, B, A] with better actions made likelier. [T-1, B, A]
+
+    The advantage of the taken action is that of its return; of the others, that of their value. If
+    agents have no values of actions, the others stay as they are. ``factor`` multiplies the
+    strength. Gradients pass through it and the logits; these are centred, having no scale.
+    """
+    logits = target_logits[:-1]
+    if isinstance(values, ActionValues):
+        advantage = values.normalized_qv_advantage[:-1]
+    else:
+        advantage = torch.zeros_like(logits)
+    taken = nn.functional.one_hot(actions[:-1], advantage.shape[-1]).bool()
+    advantage = torch.where(taken, values.normalized_advantage.unsqueeze(-1), advantage)
+    step = how.strength * advantage.clamp(-how.max_advantage, how.max_advantage)
+    moved = logits + factor * step
+    return moved - moved.mean(-1, keepdim=True)
