@@ -63,6 +63,8 @@ def parse() -> argparse.Namespace:
     add("--quick", action="store_true", help="2 rounds of one timing each")
     add("--scaling", action="store_true", help="measure instead how our time and memory grow")
     add("--profile", action="store_true", help="show instead where our training step's time goes")
+    add("--processor-time", action="store_true",
+        help="take processor time, for a busy machine; best with --threads 1")  # fmt: skip
     add("--threads", type=int, default=2, help="threads and cores for everyone (default: 2)")
     add("--out", type=Path, default=Path(__file__).parent / "results", metavar="DIR",
         help="where the report goes (default: benchmarks/results)")  # fmt: skip
@@ -96,6 +98,7 @@ def main() -> None:
         "machine": machine_facts(),
         "commit": commit(),
         "threads": options.threads,
+        "clock": "processor_seconds" if options.processor_time else "seconds",
     }
     if options.scaling:
         from benchmarks.scaling import measure_scaling  # brings matplotlib
@@ -103,8 +106,8 @@ def main() -> None:
         measure_scaling(settings, options.out, report_stem(now, "scaling"), options.quick)
         return
     rounds = min(options.rounds, 2) if options.quick else options.rounds
-    port = options.disco_torch_python
-    pythons = {"jax": options.jax_python, "disco-torch": port, "disco-torch-fast": port}
+    port, jax = options.disco_torch_python, options.jax_python
+    pythons = {"jax": jax, "jax-in-turn": jax, "disco-torch": port, "disco-torch-fast": port}
     implementations, absent = find_implementations(
         options.peers, pythons, install=not options.skip_install
     )
@@ -117,7 +120,8 @@ def main() -> None:
     session = Session(absent=absent)
     jobs = [job for job in JOBS if job.name in options.only]
     if jobs:
-        time_jobs(session, implementations, jobs, rounds, options.threads, options.quick)
+        clock, threads = settings["clock"], options.threads
+        time_jobs(session, implementations, jobs, rounds, threads, options.quick, clock)
     if MEMORY in options.only:
         measure_memory(session, implementations, options.threads)
     complete = set(options.only) == set(NAMES) and not options.quick

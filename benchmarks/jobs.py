@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from benchmarks.worker import ENV_BATCH, ENV_STEPS, SUITE_UPDATES
+from benchmarks.worker import ENV_BATCH, ENV_STEPS, SUITE_CATCH, SUITE_UPDATES
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,35 @@ JOBS = (
         unit="agent-updates/s",
     ),
     TimedJob(
+        "discover_catch",
+        "the same, its agents on Catch alone",
+        "discover_catch",
+        repeats=1,
+        units=SUITE_CATCH.agents * SUITE_CATCH.updates,
+        unit="agent-updates/s",
+    ),
+    TimedJob(
         "env_steps", "environment steps", "env_steps", repeats=10, units=ENV_BATCH * ENV_STEPS
     ),
     TimedJob("replay_sample", "sample 64 trajectories from replay", "replay_sample", repeats=10),
     TimedJob("matmul", "matrix products of the training step", "matmul"),
     TimedJob("matmul_kernel", "the same, by our kernel", "matmul", {"by_kernel": 1}),
     TimedJob("discover_matmul", "matrix products of the suite's step", "discover_matmul"),
+    TimedJob("catch_matmul", "those of its agents on Catch", "discover_matmul", {"catch": 1}),
     TimedJob("matmul_square", "a 2048 x 2048 product", "matmul_square"),
 )
-MACHINE_JOBS = ("matmul", "matmul_kernel", "matmul_square", "discover_matmul")
-"""They measure the machine, not an implementation, and are shown apart. The last one has products
-of its own, those of ``discover_suite``."""
+OWN_PRODUCTS = {
+    "train_step": "matmul",
+    "discover_suite": "discover_matmul",
+    "discover_catch": "catch_matmul",
+}
+"""The job that does only the matrix products of another."""
+PRODUCTS_OF = {products: job for job, products in OWN_PRODUCTS.items()} | {
+    "matmul_kernel": "train_step",
+    "matmul_square": "train_step",
+}
+"""Jobs that measure the machine, not an implementation, and are shown apart: of each of their
+speeds, the other job's is shown as a share."""
 
 MEMORY = "memory"
 MEMORY_JOBS = tuple(job for job in JOBS if job.name in ("train_step", "meta_step"))
@@ -61,6 +79,8 @@ MIN_SPEEDUP = {
     ("train_step", "disco-torch"): 3.3,
     ("learn_18", "jax"): 2.0,
     ("meta_step", "jax"): 1.3,
+    ("discover_catch", "jax"): 1.5,
+    ("discover_catch", "jax-in-turn"): 1.5,
 }
 """How many times as fast as a peer we must be."""
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from benchmarks.jobs import (
     JOBS,
-    MACHINE_JOBS,
     MAX_REPLAY_OVERHEAD,
     MIN_MATMUL_SHARE,
     MIN_SPEEDUP,
+    OWN_PRODUCTS,
+    PRODUCTS_OF,
     TimedJob,
 )
 from benchmarks.measure import Session, Timings, quartiles, ratio_by_round
@@ -30,6 +31,7 @@ TITLES = {
     "other discorl": "the other tree",
     "other compiled": "the other tree, compiled",
     "jax": "JAX reference",
+    "jax-in-turn": "JAX reference, agents in turn",
     "disco-torch": "disco-torch 0.4.0",
     "disco-torch-fast": "disco-torch, our agent for it",
 }
@@ -75,22 +77,18 @@ def summarise(session: Session) -> dict[str, Any]:
 def matmul_figures(session: Session) -> dict[str, float]:
     """How fast the machine multiplies matrices, and what the steps reach of that."""
     figures: dict[str, float] = {}
-    for job in MACHINE_JOBS:
+    for job in PRODUCTS_OF:
         timings = session.timings.get(job, {}).get(OURS.name)
         if timings:
             figures[f"{job}_flop"] = timings.figures["flop"]
             figures[f"{job}_flop_per_second"] = timings.figures["flop"] / timings.median
-    step = _fastest_of_ours(session, "train_step")
-    if step and "matmul_flop" in figures:
-        figures["step_flop_per_second"] = figures["matmul_flop"] / step.median
-        for job in MACHINE_JOBS[:-1]:
-            if speed := figures.get(f"{job}_flop_per_second"):
-                figures[f"share_of_{job}"] = figures["step_flop_per_second"] / speed
-    step, products = _fastest_of_ours(session, "discover_suite"), "discover_matmul"
-    if step and f"{products}_flop" in figures:
-        reached = figures[f"{products}_flop"] / step.median
-        figures["discovery_flop_per_second"] = reached
-        figures[f"share_of_{products}"] = reached / figures[f"{products}_flop_per_second"]
+    for step, own_products in OWN_PRODUCTS.items():
+        timings, flop = _fastest_of_ours(session, step), figures.get(f"{own_products}_flop")
+        if timings and flop:
+            reached = figures[f"{step}_flop_per_second"] = flop / timings.median
+            for job, of_step in PRODUCTS_OF.items():
+                if of_step == step and f"{job}_flop" in figures:
+                    figures[f"share_of_{job}"] = reached / figures[f"{job}_flop_per_second"]
     return figures
 
 
@@ -138,7 +136,7 @@ def render(session: Session, settings: dict[str, Any]) -> str:
         f"Measured {settings['date']} on {machine['processor']} ({machine['instructions']}), "
         f"{settings['threads']} of {machine['cores']} cores, {machine['memory_gb']} GB, "
         f"{machine['system']}; discorl {settings['commit']}; {settings['rounds']} rounds.",
-        *_quietness(session),
+        *_quietness(session, settings["clock"] == "processor_seconds"),
         "",
         *_table(session),
         "",
@@ -152,12 +150,15 @@ def render(session: Session, settings: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quietness(session: Session) -> list[str]:
+def _quietness(session: Session, on_processor: bool) -> list[str]:
     if not session.busy:
         return []
+    warning = " **Not quiet: do not publish.**"
+    if on_processor:
+        warning = " Times are processor time: compare their ratios, not the speeds."
     middle, most = statistics.median(session.busy), max(session.busy)
     text = f"Others used {middle:.0%} of the machine (median over rounds; at most {most:.0%})."
-    return [text + ("" if middle < QUIET else " **Not quiet: do not publish.**")]
+    return [text + (warning if on_processor or middle >= QUIET else "")]
 
 
 def _table(session: Session) -> list[str]:
@@ -168,7 +169,7 @@ def _table(session: Session) -> list[str]:
         "|---" * (len(names) + 1) + "|",
     ]
     for job in JOBS:
-        if job.name in session.timings and job.name not in MACHINE_JOBS:
+        if job.name in session.timings and job.name not in PRODUCTS_OF:
             cells = [_time_cell(session, job, name) for name in names]
             lines.append(f"| {job.title} | " + " | ".join(cells) + " |")
     replay = session.timings.get("replay_sample", {})
@@ -250,18 +251,22 @@ def _matmul_lines(session: Session) -> list[str]:
         "matmul_kernel": "the same, by our kernel",
         "matmul_square": "2048 x 2048, alone",
         "discover_matmul": "those of the suite's step of discovery, alone",
+        "catch_matmul": "those of its agents on Catch, alone",
     }
     for job, title in titles.items():
         if f"{job}_flop" in figures:
             share = figures.get(f"share_of_{job}")
             flop, speed = figures[f"{job}_flop"] / 1e9, figures[f"{job}_flop_per_second"] / 1e9
             lines.append(f"| {title} | {flop:.1f} | {speed:.0f} | {_percent(share)} |")
-    if speed := figures.get("step_flop_per_second"):
-        flop = figures["matmul_flop"] / 1e9
-        lines.append(f"| the whole training step | {flop:.1f} | {speed / 1e9:.0f} | |")
-    if speed := figures.get("discovery_flop_per_second"):
-        flop = figures["discover_matmul_flop"] / 1e9
-        lines.append(f"| the whole step of discovery | {flop:.1f} | {speed / 1e9:.0f} | |")
+    titles = {
+        "train_step": "the whole training step",
+        "discover_suite": "the whole step of discovery",
+        "discover_catch": "the same on Catch alone",
+    }
+    for job, title in titles.items():
+        if speed := figures.get(f"{job}_flop_per_second"):
+            flop = figures[f"{OWN_PRODUCTS[job]}_flop"] / 1e9
+            lines.append(f"| {title} | {flop:.1f} | {speed / 1e9:.0f} | |")
     return [*lines, ""]
 
 
@@ -278,7 +283,7 @@ def _facts(session: Session) -> list[str]:
         lines.append(DISCO_TORCH_NOTE)
     for job, failures in session.failed.items():
         for name, reason in failures.items():
-            if job not in MACHINE_JOBS or name == OURS.name:
+            if job not in PRODUCTS_OF or name == OURS.name:
                 lines.append(f"- {name} without {job}: {reason}")
     return lines
 

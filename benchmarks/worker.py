@@ -21,9 +21,69 @@ T, B, NUM_ENVS, CAPACITY, LEARNING_RATE = 29, 64, 2, 1024, 1e-2
 ROWS, COLUMNS = 8, 8
 ENV_BATCH, ENV_STEPS = 1024, 100
 
-# A step of discovery as in the reference's other notebook, from random weights.
-META_AGENTS, META_UPDATES, META_ENVS, META_STEPS, META_BOARD = 2, 2, 32, 16, 5
-META_LEARNING_RATE, META_TORSO, META_HIDDEN, META_VALUE_TORSO = 5e-4, (512, 512), 256, (256, 256)
+
+@dataclass(frozen=True)
+class CatchDiscovery:
+    """Sizes of a step of discovery on Catch, from random weights; the defaults are Disco103's."""
+
+    agents: int
+    updates: int
+    envs: int
+    steps: int
+    judged_steps: int
+    board: int
+    learning_rate: float
+    torso: tuple[int, ...]
+    hidden: int
+    """Of the agents' action LSTM, and of their heads."""
+    value_torso: tuple[int, ...]
+    value_lambda: float
+    rule_learning_rate: float
+    prediction: int = 600
+    rule_hidden: int = 256
+    rule_lifetime_hidden: int = 128
+    bins: int = 601
+    max_abs_value: float = 300.0
+    discount: float = 0.997
+
+
+NOTEBOOK = CatchDiscovery(
+    agents=2,
+    updates=2,
+    envs=32,
+    steps=16,
+    judged_steps=32,
+    board=5,
+    learning_rate=5e-4,
+    torso=(512, 512),
+    hidden=256,
+    value_torso=(256, 256),
+    value_lambda=0.96,
+    rule_learning_rate=5e-4,
+)
+"""The reference's other notebook, and our preset of that name."""
+
+SUITE_CATCH = CatchDiscovery(
+    agents=8,
+    updates=5,
+    envs=16,
+    steps=16,
+    judged_steps=16,
+    board=8,
+    learning_rate=1e-2,
+    torso=(64, 64),
+    hidden=32,
+    value_torso=(64, 64),
+    value_lambda=0.95,
+    rule_learning_rate=1e-3,
+    prediction=32,
+    rule_hidden=64,
+    rule_lifetime_hidden=32,
+    bins=81,
+    max_abs_value=20.0,
+    discount=0.99,
+)
+"""The agents that our preset ``suite`` has on Catch."""
 
 SUITE_UPDATES = (8 + 6 + 8 + 6) * 5
 """Updates that the agents of the preset suite make in a step of discovery."""
@@ -58,15 +118,17 @@ def serve(work: dict[str, Callable[..., Job]], facts: dict[str, object]) -> None
             rest_bytes[key] = resident_memory()
             for _ in range(NUM_WARM_UPS):
                 ready[key].run()
-        job, seconds = ready[key], []
+        job, seconds, processor_seconds = ready[key], [], []
         if repeats:
             job.run()
         for _ in range(repeats):
-            start = time.perf_counter()
+            start, processor_start = time.perf_counter(), time.process_time()
             job.run()
             seconds.append(time.perf_counter() - start)
+            processor_seconds.append(time.process_time() - processor_start)
         return {
             "seconds": seconds,
+            "processor_seconds": processor_seconds,
             "figures": job.figures,
             "rest_bytes": rest_bytes[key],
             "peak_bytes": peak_memory(),

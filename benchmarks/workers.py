@@ -151,6 +151,12 @@ def jax_reference(given_python: Path | None, install: bool) -> Implementation:
     return Implementation("jax", "jax_reference", python)
 
 
+def jax_in_turn(given_python: Path | None, install: bool) -> Implementation:
+    """The same with the agents of a discovery one after the other, and not under ``vmap``."""
+    reference = jax_reference(given_python, install)
+    return replace(reference, name="jax-in-turn", arguments=("--agents-in-turn",))
+
+
 def jax_python(parser: argparse.ArgumentParser, given: Path | None) -> Path:
     """The reference's interpreter; without one, the command ends and says what is missing."""
     try:
@@ -174,6 +180,7 @@ def disco_torch_fast(given_python: Path | None, install: bool) -> Implementation
 PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
     "compiled": lambda python, install: COMPILED,
     "jax": jax_reference,
+    "jax-in-turn": jax_in_turn,
     "disco-torch": disco_torch,
     "disco-torch-fast": disco_torch_fast,
 }

@@ -11,11 +11,18 @@ import torch
 
 from benchmarks import same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
+from benchmarks.jobs import NAMES, OWN_PRODUCTS, PRODUCTS_OF
 from benchmarks.learning.tasks import RULES, TASKS
+from benchmarks.measure import Session, Timings
+from benchmarks.peers.ours import catch_of_suite
 from benchmarks.peers.pipe import receive, send
+from benchmarks.report import matmul_figures
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
+from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
 from discorl.cli.train import parse_train
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.presets import notebook
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -27,6 +34,56 @@ def test_settings_of_the_learning_comparison_are_options_of_train(name: str, rul
     assert task.env_steps == task.steps * task.per_step
     lander = name == "lunarlander" and rule == "disco103"
     assert config.net.zero_values != lander, "it alone begins with random values"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "config"), [(NOTEBOOK, notebook()), (SUITE_CATCH, catch_of_suite())]
+)
+def test_the_reference_discovers_at_our_sizes(
+    sizes: CatchDiscovery, config: DiscoverConfig
+) -> None:
+    (group,), net, window, rule = config.groups, config.net, config.window, config.rule
+    value = config.meta_value
+    assert sizes == CatchDiscovery(
+        agents=group.num_agents,
+        updates=window.num_updates,
+        envs=window.num_envs + window.num_replayed,
+        steps=window.rollout_length,
+        judged_steps=window.valid_length * window.valid_rollouts,
+        board=int(group.task.removeprefix("catch:").split("x")[0]),
+        learning_rate=config.learning_rate,
+        torso=net.torso,
+        hidden=net.action_lstm,
+        value_torso=value.torso,
+        value_lambda=value.lambda_,
+        rule_learning_rate=config.meta_optimiser.learning_rate,
+        prediction=rule.prediction_size,
+        rule_hidden=rule.hidden,
+        rule_lifetime_hidden=rule.lifetime_hidden,
+        bins=rule.num_bins,
+        max_abs_value=rule.max_abs_value,
+        discount=rule.discount,
+    )
+    assert net.head_hidden == (sizes.hidden,)
+    assert (value.learning_rate, value.discount) == (1e-3, 0.99)  # the peer's, always
+    assert not config.lifetimes, "its agents live for ever"
+
+
+def test_shares_of_the_products_speed() -> None:
+    session = Session()
+    for job, seconds in {"train_step": 4.0, "discover_catch": 2.0}.items():
+        session.timings[job] = {"discorl": Timings([[seconds]])}
+    for job, flop in {"matmul": 8.0, "matmul_square": 80.0, "catch_matmul": 6.0}.items():
+        session.timings[job] = {"discorl": Timings([[1.0]], {"flop": flop})}
+    figures = matmul_figures(session)
+    shares = {k: x for k, x in figures.items() if k.startswith("share_of_")}
+    assert shares == {
+        "share_of_matmul": 0.25,
+        "share_of_matmul_square": 0.025,  # of what the step's own products come to
+        "share_of_catch_matmul": 0.5,
+    }
+    assert figures["discover_catch_flop_per_second"] == 3.0
+    assert {*OWN_PRODUCTS, *PRODUCTS_OF} <= {*NAMES}
 
 
 def test_table_of_catch_curves() -> None:

@@ -1,37 +1,31 @@
-"""The JAX reference, from the source tree that DISCO_RL_PATH names.
+"""The JAX reference as a worker.
 
 Runs in a virtual environment of its own. The training loop exists only in the reference's
 notebooks; this one does the same work, but keeps in its replay only what the learner reads, and
 samples it in NumPy, which is kinder to the reference than its own.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import collections
 import os
-import sys
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import rlax
+from dm_env import specs
+from ml_collections import config_dict
 
+from benchmarks.peers.jax_discovery import IN_TURN, discover_catch, meta_step
+from benchmarks.peers.jax_modules import agent_lib, jittable_envs, types, utils
 from benchmarks.worker import (
     CAPACITY,
     COLUMNS,
     ENV_BATCH,
     ENV_STEPS,
     LEARNING_RATE,
-    META_AGENTS,
-    META_BOARD,
-    META_ENVS,
-    META_HIDDEN,
-    META_LEARNING_RATE,
-    META_STEPS,
-    META_TORSO,
-    META_UPDATES,
-    META_VALUE_TORSO,
     NUM_ENVS,
     ROWS,
     B,
@@ -39,19 +33,6 @@ from benchmarks.worker import (
     T,
     serve,
 )
-
-chex.Array = jax.Array  # the reference tests isinstance(x, chex.Array), which newer chex refuses
-sys.path.insert(0, os.environ["DISCO_RL_PATH"])
-
-import distrax  # noqa: E402
-import optax  # noqa: E402
-import rlax  # noqa: E402
-from disco_rl import agent as agent_lib  # noqa: E402
-from disco_rl import types, utils  # noqa: E402
-from disco_rl.environments import jittable_envs  # noqa: E402
-from disco_rl.value_fns import value_fn  # noqa: E402
-from dm_env import specs  # noqa: E402
-from ml_collections import config_dict  # noqa: E402
 
 OBSERVATION_SHAPE = (ROWS, COLUMNS, 1)
 
@@ -220,135 +201,9 @@ def replay_sample() -> Job:
     return Job(sample, {"bytes_per_transition": stored / (CAPACITY * T)})
 
 
-class MetaAgent:
-    """One agent of a discovery: how it acts, and what its learning says of the rule."""
-
-    def __init__(self) -> None:
-        board = config_dict.ConfigDict({"rows": META_BOARD, "columns": META_BOARD})
-        self.env = jittable_envs.CatchJittableEnvironment(META_ENVS, board)
-        settings = agent_lib.get_settings_disco()
-        settings.learning_rate = META_LEARNING_RATE
-        settings.net_settings.net_args = {
-            "dense": META_TORSO,
-            "model_arch_name": "lstm",
-            "head_w_init_std": 1e-2,
-            "model_kwargs": {"head_mlp_hiddens": (META_HIDDEN,), "lstm_size": META_HIDDEN},
-        }
-        self.agent = agent_lib.Agent(
-            single_observation_spec=self.env.single_observation_spec(),
-            single_action_spec=self.env.single_action_spec(),
-            agent_settings=settings,
-            batch_axis_name=None,
-        )
-        config = types.ValueFnConfig(
-            net="mlp",
-            net_args={"dense": META_VALUE_TORSO, "head_w_init_std": 1e-2, "action_spec": ()},
-            learning_rate=1e-3,
-            max_abs_update=1.0,
-            discount_factor=0.99,
-            td_lambda=0.96,
-            outer_value_cost=1.0,
-        )
-        self.judge = value_fn.ValueFunction(config, axis_name=None)
-
-    def start(self, key):
-        keys = jax.random.split(key, 4)
-        shape = (META_ENVS,)
-        unseen = utils.zeros_like_spec(self.env.single_observation_spec(), prepend_shape=shape)
-        return {
-            "learner": self.agent.initial_learner_state(keys[0]),
-            "value": self.judge.initial_state(keys[1], unseen),
-            "world": (*self.env.reset(keys[2]), self.agent.initial_actor_state(keys[3])),
-        }
-
-    def act(self, state, key, num_steps: int):
-        params = state["learner"].params
-
-        def one(world, step_key):
-            env_state, timestep, actor_state = world
-            out, actor_state = self.agent.actor_step(params, step_key, timestep, actor_state)
-            env_state, timestep = self.env.step(env_state, out.actions)
-            return (env_state, timestep, actor_state), out
-
-        world, steps = jax.lax.scan(one, state["world"], jax.random.split(key, num_steps))
-        return state | {"world": world}, types.ActorRollout.from_timestep(steps)
-
-    def gradient(self, rule_params, state, training, validation, key):
-        """The gradient of the public notebook's loss, and the agent after its updates."""
-        actor_state = state["world"][2]
-
-        def loss(rule):
-            def update(carry, rollout):
-                learner, value = carry
-                seen, _ = self.agent.unroll_net(learner.params, actor_state, rollout)
-                after, _, log = self.agent.learner_step(
-                    key, rollout, learner, actor_state, rule, True
-                )
-                value, _, _ = self.judge.update(value, rollout, seen["logits"])
-                return (after, value), log["meta_out"]
-
-            start = (state["learner"], state["value"])
-            (learner, value), outs = jax.lax.scan(update, start, training)
-            seen, _ = self.agent.unroll_net(learner.params, actor_state, validation)
-            judged, _, _, _ = self.judge.get_value_outs(value, validation, seen["logits"])
-            logits, actions = seen["logits"][:-1], validation.actions[:-1]
-            total = utils.differentiable_policy_gradient_loss(
-                logits, actions, adv_t=jax.lax.stop_gradient(judged.normalized_adv), backprop=False
-            ).mean()
-            entropy = lambda x: distrax.Softmax(x).entropy().mean()  # noqa: E731
-            z_of_taken = utils.batch_lookup(seen["z"][:-1], actions)
-            total -= 1e-2 * entropy(logits) + 1e-3 * (entropy(seen["y"]) + entropy(z_of_taken))
-            for name in ("y", "z", "pi"):
-                total += 1e-3 * jnp.mean(jnp.square(jnp.mean(outs[name], axis=(1, 2, 3))))
-            before = jax.lax.stop_gradient(outs["target_out"]["logits"][:, :-1])
-            total += 1e-2 * rlax.categorical_kl_divergence(before, outs["pi"]).mean()
-            return total, {"learner": learner, "value": value}
-
-        gradient, after = jax.grad(loss, has_aux=True)(rule_params)
-        return gradient, state | after
-
-
-def meta_step() -> Job:
-    """All agents act and learn, and the rule follows the gradient through what they learnt."""
-    agents = [MetaAgent() for _ in range(META_AGENTS)]
-    key = jax.random.PRNGKey(0)
-    optimiser = optax.adam(META_LEARNING_RATE)
-    rule, _ = agents[0].agent.update_rule.init_params(key)
-    carry = (rule, optimiser.init(rule), [a.start(k) for a, k in with_keys(agents, key)])
-
-    @jax.jit
-    def step(carry, key):
-        rule, opt_state, states = carry
-        gradients, after = [], []
-        for (agent, own_key), state in zip(with_keys(agents, key), states, strict=True):
-            keys = jax.random.split(own_key, META_UPDATES + 1)
-            rollouts = []
-            for act_key in keys[:-1]:
-                state, rollout = agent.act(state, act_key, META_STEPS)
-                rollouts.append(rollout)
-            state, validation = agent.act(state, keys[-1], 2 * META_STEPS)
-            training = utils.tree_stack(rollouts)
-            gradient, state = agent.gradient(rule, state, training, validation, own_key)
-            gradients.append(gradient)
-            after.append(state)
-        mean = jax.tree.map(lambda *g: sum(g) / len(g), *gradients)
-        updates, opt_state = optimiser.update(mean, opt_state)
-        return optax.apply_updates(rule, updates), opt_state, after
-
-    def run() -> None:
-        nonlocal carry, key
-        key, own = jax.random.split(key)
-        carry = jax.block_until_ready(step(carry, own))
-
-    return Job(run)
-
-
-def with_keys(agents, key):
-    return list(zip(agents, jax.random.split(key, len(agents)), strict=True))
-
-
 if __name__ == "__main__":
+    rest = (train, learn, meta_step, env_steps, replay_sample)  # without agents to choose for
     serve(
-        {w.__name__: w for w in (train, learn, meta_step, env_steps, replay_sample)},
+        {w.__name__: w for w in (discover_catch, *(() if IN_TURN else rest))},
         {"jax": jax.__version__, "threads": len(os.sched_getaffinity(0))},
     )

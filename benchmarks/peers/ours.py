@@ -16,6 +16,7 @@ from benchmarks.worker import (
     LEARNING_RATE,
     NUM_ENVS,
     ROWS,
+    SUITE_CATCH,
     B,
     Job,
     T,
@@ -123,6 +124,16 @@ def discover_suite() -> Job:
     return discovery_step(suite())
 
 
+def discover_catch() -> Job:
+    """The suite's agents on Catch alone, for ever, on the board that the reference has."""
+    return discovery_step(catch_of_suite())
+
+
+def catch_of_suite() -> DiscoverConfig:
+    task = f"catch:{SUITE_CATCH.board}x{SUITE_CATCH.board}*{SUITE_CATCH.agents}"
+    return replace(suite(), tasks=(task,), lifetimes=())
+
+
 def discovery_step(config: DiscoverConfig) -> Job:
     rule, params = starting_rule(config)
     groups = [make_group(config, g, rule, torch.device("cpu")) for g in config.groups]
@@ -188,9 +199,9 @@ def matmul(by_kernel: int = 0) -> Job:
     return Job(replay_products(products, bool(by_kernel)), {"flop": flops})
 
 
-def discover_matmul() -> Job:
+def discover_matmul(catch: int = 0) -> Job:
     """The matrix products of one step of discovery, alone."""
-    flops, products = products_of(discover_suite().run)
+    flops, products = products_of((discover_catch if catch else discover_suite)().run)
     return Job(replay_products(products), {"flop": flops})
 
 
@@ -202,7 +213,8 @@ def matmul_square(size: int = 2048) -> Job:
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
     compiled = (train, learn)  # the rest has nothing to compile
-    rest = (learn_pixels, meta_step, discover_suite, act, env_steps, replay_sample)
+    rest = (learn_pixels, meta_step, discover_suite, discover_catch)
+    rest += (act, env_steps, replay_sample)
     machine = (matmul, discover_matmul, matmul_square)
     facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     if COMPILE:
