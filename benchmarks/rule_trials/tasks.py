@@ -31,6 +31,6 @@ CHOSEN_ON = (
     "chain:12:noisy",
     "mdp:15x5",
     "balance",
-    "cartpole",
+    "deep-sea:4",
 )
 """Where one setting for all tasks was chosen."""
