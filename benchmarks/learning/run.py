@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,11 +13,11 @@ from typing import Any
 
 from benchmarks.learning.tasks import EVERY, PPO, WINDOW, LearningTask
 from benchmarks.machine import commit
-from benchmarks.venvs import ROOT, python_of
+from benchmarks.peers.run_ppo import run_ppo
+from benchmarks.venvs import ROOT
 from discorl.atomic import write_atomically
 
 RUNS = Path(__file__).parent.parent / "results" / "learning" / "runs"
-REQUIREMENTS = Path(__file__).parent.parent / "peers" / "sb3_ppo.txt"
 
 
 def path_of(task: LearningTask, algorithm: str, seed: int, folder: Path = RUNS) -> Path:
@@ -32,7 +31,7 @@ def run_once(
     """Train once, and return what there is to keep."""
     about = {"task": task.name, "algorithm": algorithm, "seed": seed, "commit": commit()}
     if algorithm == PPO:
-        return about | _ppo(task, seed, python_of("sb3", REQUIREMENTS, python, True), minutes)
+        return about | _ppo(task, seed, python, minutes)
     return about | _ours(task, algorithm, seed, minutes)
 
 
@@ -93,7 +92,9 @@ def _discorl(arguments: list[str], minutes: float | None) -> None:
         raise RuntimeError(f"discorl {' '.join(arguments)}: {said.strip()[-2000:]}")
 
 
-def _ppo(task: LearningTask, seed: int, python: Path, minutes: float | None) -> dict[str, Any]:
+def _ppo(
+    task: LearningTask, seed: int, python: Path | None, minutes: float | None
+) -> dict[str, Any]:
     assert task.ppo is not None
     job = {
         "task": task.task,
@@ -105,14 +106,4 @@ def _ppo(task: LearningTask, seed: int, python: Path, minutes: float | None) -> 
     }
     if minutes:
         job["max_seconds"] = minutes * 60
-    done = subprocess.run(
-        [str(python), "-m", "benchmarks.peers.sb3_ppo", json.dumps(job)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"PPO on {task.task}: {done.stderr.strip()[-2000:]}")
-    return {"settings": job["settings"], **json.loads(done.stdout.splitlines()[-1])}
+    return {"settings": job["settings"], **run_ppo(job, python)}

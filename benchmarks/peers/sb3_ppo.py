@@ -81,7 +81,7 @@ class TensorVecEnv(BatchedVecEnv):
         self._state: Any = None
         self._actions = torch.zeros(num_envs, dtype=torch.long)
         spec = self._env.spec
-        shown = gymnasium.spaces.Box(0, 1, spec.observation_shape, np.float32)
+        shown = gymnasium.spaces.Box(-np.inf, np.inf, spec.observation_shape, np.float32)
         super().__init__(num_envs, shown, gymnasium.spaces.Discrete(spec.num_actions))
 
     def reset(self) -> np.ndarray:
@@ -93,9 +93,13 @@ class TensorVecEnv(BatchedVecEnv):
 
     def step_wait(self) -> Any:
         self._state, step = self._env.step(self._state, self._actions, self._rng)
-        done = (step.discount == 0).numpy()
-        # PPO reads the final observation only where an episode was cut off; here none is.
+        done = step.ended.numpy()
         infos: list[dict[str, Any]] = [{} for _ in done]
+        if step.truncated is not None:  # PPO reads the final observation only there
+            assert step.final_observation is not None
+            for i in step.truncated.nonzero().flatten().tolist():
+                infos[i]["terminal_observation"] = step.final_observation[i].numpy()
+                infos[i]["TimeLimit.truncated"] = True
         return step.observation.numpy(), step.reward.numpy(), done, infos
 
 
@@ -159,7 +163,9 @@ def make_one(task: str) -> gymnasium.Env:
     """The environment behind one of discorl's names, as discorl wraps it."""
     suite, _, name = task.partition(":")
     if suite == "gym":
-        return gymnasium.make(name)
+        env = gymnasium.make(name)
+        joined = isinstance(env.observation_space, gymnasium.spaces.Tuple)
+        return gymnasium.wrappers.FlattenObservation(env) if joined else env
     if suite == "minatar":
         return MinAtarEnv(name, MinAtarSettings())
     if suite == "minigrid":
@@ -169,7 +175,7 @@ def make_one(task: str) -> gymnasium.Env:
 
 def make_envs(task: str, num_envs: int, seed: int, suite_options: dict[str, object]) -> VecEnv:
     """Copies that report their episodes."""
-    if task.startswith("memory"):
+    if find(task) is None and not task.startswith("gym:"):
         return VecMonitor(TensorVecEnv(task, num_envs, seed))
     if task.startswith("ale:"):
         return VecMonitor(SuiteVecEnv(task, num_envs, seed, suite_options))

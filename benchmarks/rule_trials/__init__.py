@@ -1,0 +1,1 @@
+"""Rules and baselines on tasks that the rules have never seen."""
