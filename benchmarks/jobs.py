@@ -42,7 +42,7 @@ JOBS = (
     ),
     TimedJob(
         "discover_catch",
-        "the same, its agents on Catch alone",
+        "meta-gradient step of the suite's agents on Catch",
         "discover_catch",
         repeats=1,
         units=SUITE_CATCH.agents * SUITE_CATCH.updates,
@@ -55,7 +55,9 @@ JOBS = (
     TimedJob("matmul", "matrix products of the training step", "matmul"),
     TimedJob("matmul_kernel", "the same, by our kernel", "matmul", {"by_kernel": 1}),
     TimedJob("discover_matmul", "matrix products of the suite's step", "discover_matmul"),
-    TimedJob("catch_matmul", "those of its agents on Catch", "discover_matmul", {"catch": 1}),
+    TimedJob(
+        "catch_matmul", "matrix products of its agents on Catch", "discover_matmul", {"catch": 1}
+    ),
     TimedJob("matmul_square", "a 2048 x 2048 product", "matmul_square"),
 )
 OWN_PRODUCTS = {
