@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import same_stream
+from benchmarks import memory_modes, same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.learning.tasks import RULES, TASKS
 from benchmarks.peers.pipe import receive, send
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from discorl.cli.train import parse_train
+from discorl.discovery.config import GroupConfig
+from discorl.discovery.presets import PRESETS
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -97,3 +99,12 @@ def test_table_of_a_run_with_both_learners() -> None:
     assert ours.startswith("| 1 | ours | 0.100 | 0.300 |") and ours.endswith("| None |")
     assert theirs.startswith("| 1 | the reference's | 0.200 | 0.960 |")
     assert theirs.endswith("| 200 |")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("mode", memory_modes.MODES)
+def test_memory_is_measured_with_one_agent_of_any_preset(preset: str, mode: str) -> None:
+    config = PRESETS[preset]()
+    [agent] = memory_modes.settings(config, mode, 1).groups
+    assert agent == GroupConfig(config.groups[0].task, 1, config.groups[0].net)
+    assert memory_modes.tiny(memory_modes.settings(config, mode, 1)).groups[0].task == agent.task
