@@ -36,7 +36,7 @@ def improved_policy(
 
     The advantage of the taken action is that of its return; of the others, that of their value. If
     agents have no values of actions, the others stay as they are. ``factor`` multiplies the
-    strength. Gradients pass through it and the logits; these are centred, having no scale.
+    strength. Gradients pass through it and through the logits.
     """
     logits = target_logits[:-1]
     if isinstance(values, ActionValues):
@@ -46,5 +46,4 @@ def improved_policy(
     taken = nn.functional.one_hot(actions[:-1], advantage.shape[-1]).bool()
     advantage = torch.where(taken, values.normalized_advantage.unsqueeze(-1), advantage)
     step = how.strength * advantage.clamp(-how.max_advantage, how.max_advantage)
-    moved = logits + factor * step
-    return moved - moved.mean(-1, keepdim=True)
+    return logits + factor * step

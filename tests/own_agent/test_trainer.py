@@ -18,7 +18,7 @@ from discorl.agents.update import update_agent
 from discorl.envs.tasks.catch import Catch
 from discorl.optim import scale_by_learning_rate
 from discorl.own_agent import DiscoTrainer, DiscoUpdateRule, collect_rollout
-from discorl.rules import ActorCritic, DiscoRule, PolicyGradient
+from discorl.rules import CMPO, ActorCritic, DiscoRule, PolicyGradient
 from tests.builders import (
     RULES,
     random_rollout,
@@ -188,7 +188,8 @@ def test_rules_by_path_and_hand_written(tmp_path: Any) -> None:
     trainer = DiscoTrainer(agent, rule=path, batch_size=2)
     assert trainer.rule.name == "mine"
     assert trainer.step(random_rollout())["grad_steps"] == 1
-    for rule in (ActorCritic(num_bins=11, max_abs_value=5.0), PolicyGradient()):
+    sizes = {"num_bins": 11, "max_abs_value": 5.0}
+    for rule in (ActorCritic(**sizes), CMPO(**sizes), PolicyGradient()):
         agent = PlainAgent(rule.heads(3))
         assert (
             DiscoTrainer(agent, rule=rule, batch_size=2).step(random_rollout())["grad_steps"] == 1
