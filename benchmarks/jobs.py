@@ -19,6 +19,8 @@ class TimedJob:
     """Timings in a row each time a worker is asked."""
     units: int = 0
     """Things done in one run; if given, the table shows things per second."""
+    earlier_units: int = 0
+    """The same for trees that do not say how many they do, if they did fewer."""
     unit: str = "M/s"
     """Of the things per second: millions, or what a single one of them is called."""
 
@@ -35,11 +37,12 @@ JOBS = (
         "discover_suite",
         repeats=1,
         units=SUITE_UPDATES,
+        earlier_units=(8 + 6 + 8 + 6) * 5,
         unit="agent-updates/s",
     ),
     TimedJob(
         "discover_catch",
-        "the same, its agents on Catch alone",
+        "meta-gradient step of the suite's agents on Catch",
         "discover_catch",
         repeats=1,
         units=SUITE_CATCH.agents * SUITE_CATCH.updates,
@@ -52,7 +55,9 @@ JOBS = (
     TimedJob("matmul", "matrix products of the training step", "matmul"),
     TimedJob("matmul_kernel", "the same, by our kernel", "matmul", {"by_kernel": 1}),
     TimedJob("discover_matmul", "matrix products of the suite's step", "discover_matmul"),
-    TimedJob("catch_matmul", "those of its agents on Catch", "discover_matmul", {"catch": 1}),
+    TimedJob(
+        "catch_matmul", "matrix products of its agents on Catch", "discover_matmul", {"catch": 1}
+    ),
     TimedJob("matmul_square", "a 2048 x 2048 product", "matmul_square"),
 )
 OWN_PRODUCTS = {

@@ -133,7 +133,14 @@ def _time_round(
             session.failed.setdefault(job.name, {})[name] = str(e)
             del timings[name]
         else:
-            timings[name].rounds.append(reply[clock])
+            times = _share_of_units(job, timings[name].figures)
+            timings[name].rounds.append([times * x for x in reply[clock]])
+
+
+def _share_of_units(job: TimedJob, figures: dict[str, float]) -> float:
+    """What to multiply a time by, to have it for as many units as the job's."""
+    done = figures.get("units", job.earlier_units)
+    return job.units / done if job.units and done else 1.0
 
 
 def measure_memory(

@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory_modes --preset suite      # K = 1, 2, 5, 10, 20 in every mode
     python -m benchmarks.memory_modes --preset paper --updates 2 5 --modes recompute mixed
-    python -m benchmarks.memory_modes --tasks minatar:breakout/conv    # options of discorl discover
+    python -m benchmarks.memory_modes -- --tasks minatar:breakout/conv
 
-One agent lives one window of K updates, as in ``discorl discover PRESET OPTIONS`` on the first
-task, but for a window that does not slide. Each figure is from a
+One agent lives one window of K updates, as in ``discorl discover PRESET`` with the options after
+the bare ``--`` on the first task, but for a window that does not slide. Each figure is from a
 fresh process with one thread: memory is the peak of the resident set beyond what was resident
 before the window, time is the processor time of the window, which other work on the machine does
 not count in. The part of each that does not grow with K and the part for each further update are
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import itertools
 import json
 import os
 import shlex
@@ -106,10 +107,10 @@ def settings(config: DiscoverConfig, mode: str, num_updates: int) -> DiscoverCon
     return replace(config, held_out=(), lifetimes=())
 
 
-def measure_apart(given: list[str], mode: str, num_updates: int) -> Point:
+def measure_apart(preset: str, options: list[str], mode: str, num_updates: int) -> Point:
     """In a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.memory_modes", *given]
-    command += ["--modes", mode, "--updates", str(num_updates), "--here"]
+    command = [sys.executable, "-m", "benchmarks.memory_modes", "--preset", preset]
+    command += ["--modes", mode, "--updates", str(num_updates), "--here", "--", *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -126,7 +127,7 @@ def per_update(points: list[Point]) -> tuple[float, float, float, float]:
     return *fixed, more_bytes, more_seconds
 
 
-def table(config: DiscoverConfig, given: list[str], points: list[Point]) -> str:
+def table(config: DiscoverConfig, points: list[Point]) -> str:
     """Memory and time of every mode, as Markdown."""
     w, facts = config.window, machine_facts()
     modes = list(dict.fromkeys(p.mode for p in points))
@@ -139,7 +140,7 @@ def table(config: DiscoverConfig, given: list[str], points: list[Point]) -> str:
         f"{w.valid_length}, rule with y and z of {config.rule.prediction_size}; "
         f"{facts['processor']}, one thread, discorl {commit()}. Made by",
         "",
-        f"    python -m benchmarks.memory_modes {shlex.join(given)}",
+        f"    python -m benchmarks.memory_modes {shlex.join(sys.argv[1:])}",
         "",
         "| updates | " + " | ".join(f"{m}, MiB | s" for m in modes) + " |",
         "|---" * (1 + 2 * len(modes)) + "|",
@@ -185,16 +186,14 @@ def _status(field: str) -> int:
 
 
 def main() -> None:
-    description = __doc__.splitlines()[0] if __doc__ else None
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--preset", choices=PRESETS, default="suite")
     parser.add_argument("--updates", type=int, nargs="+", default=UPDATES)
     parser.add_argument("--modes", choices=MODES, nargs="+", default=MODES)
     parser.add_argument("--name", default=None)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    # What is left over are options of discorl discover.
-    args, options = parser.parse_known_args()
-    given = ["--preset", args.preset, *options]
+    own = list(itertools.takewhile("--".__ne__, sys.argv[1:]))
+    args, options = parser.parse_args(own), sys.argv[2 + len(own) :]
     config = parse(DiscoverConfig, default=discovery_preset(args.preset), args=options)
     if args.here:
         torch.set_num_threads(1)
@@ -203,11 +202,11 @@ def main() -> None:
     points = []
     for mode in args.modes:
         for num_updates in args.updates:
-            points.append(measure_apart(given, mode, num_updates))
+            points.append(measure_apart(args.preset, options, mode, num_updates))
             print(points[-1], flush=True)
     folder = Path(__file__).parent / "results"
     stem = args.name or time.strftime(f"%Y-%m-%d-memory-modes-{args.preset}")
-    text = table(config, given, points)
+    text = table(config, points)
     (folder / f"{stem}.md").write_text(text)
     content = {"commit": commit(), "machine": machine_facts(), "points": [*map(asdict, points)]}
     (folder / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -261,7 +261,7 @@ def _matmul_lines(session: Session) -> list[str]:
     titles = {
         "train_step": "the whole training step",
         "discover_suite": "the whole step of discovery",
-        "discover_catch": "the same on Catch alone",
+        "discover_catch": "the whole step of its agents on Catch",
     }
     for job, title in titles.items():
         if speed := figures.get(f"{job}_flop_per_second"):

@@ -64,7 +64,7 @@ NOTEBOOK = CatchDiscovery(
 """The reference's other notebook, and our preset of that name."""
 
 SUITE_CATCH = CatchDiscovery(
-    agents=8,
+    agents=32,
     updates=5,
     envs=16,
     steps=16,
@@ -85,7 +85,7 @@ SUITE_CATCH = CatchDiscovery(
 )
 """The agents that our preset ``suite`` has on Catch."""
 
-SUITE_UPDATES = (8 + 6 + 8 + 6) * 5
+SUITE_UPDATES = (32 + 24 + 32 + 24) * 5
 """Updates that the agents of the preset suite make in a step of discovery."""
 
 NUM_WARM_UPS = 3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import same_stream
+from benchmarks import memory_modes, same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.jobs import NAMES, OWN_PRODUCTS, PRODUCTS_OF
 from benchmarks.learning.tasks import RULES, TASKS
@@ -21,8 +21,8 @@ from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
 from discorl.cli.train import parse_train
-from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.presets import notebook
+from discorl.discovery.config import DiscoverConfig, GroupConfig
+from discorl.discovery.presets import PRESETS, notebook
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -154,3 +154,12 @@ def test_table_of_a_run_with_both_learners() -> None:
     assert ours.startswith("| 1 | ours | 0.100 | 0.300 |") and ours.endswith("| None |")
     assert theirs.startswith("| 1 | the reference's | 0.200 | 0.960 |")
     assert theirs.endswith("| 200 |")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("mode", memory_modes.MODES)
+def test_memory_is_measured_with_one_agent_of_any_preset(preset: str, mode: str) -> None:
+    config = PRESETS[preset]()
+    [agent] = memory_modes.settings(config, mode, 1).groups
+    assert agent == GroupConfig(config.groups[0].task, 1, config.groups[0].net)
+    assert memory_modes.tiny(memory_modes.settings(config, mode, 1)).groups[0].task == agent.task

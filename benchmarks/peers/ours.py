@@ -120,7 +120,7 @@ def meta_step() -> Job:
 
 
 def discover_suite() -> Job:
-    """The same for the preset suite: four groups of small agents, five updates each."""
+    """The same for the preset suite: four groups of 24 or 32 small agents, five updates each."""
     return discovery_step(suite())
 
 
@@ -145,7 +145,8 @@ def discovery_step(config: DiscoverConfig) -> Job:
         nonlocal discovery
         discovery, _ = one_meta_step(groups, discovery, optimiser, generators)
 
-    return Job(step)
+    num_agents = sum(group.num_agents for group in groups)
+    return Job(step, {"units": num_agents * config.window.num_updates})
 
 
 def act(num_envs: int = NUM_ENVS) -> Job:

@@ -21,6 +21,7 @@ from discorl.bounds import (
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.suites import tasks_of
 from discorl.errors import DiscorlError
+from discorl.meta.evolution import EvolutionSettings, num_pairs
 from discorl.meta.meta_step import MetaOptimiser
 from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
@@ -142,6 +143,11 @@ class DiscoverConfig:
     the rule that does best is kept as best.npz. Keep others for a final test."""
     init: str = "random"
     """Where the rule starts: random, or the name or path of a rule to fine-tune."""
+    estimator: Literal["gradient", "evolution"] = "gradient"
+    """How to find out which way the rule should move: by the gradient through windows of updates,
+    or by evolution strategies from whole lives. Those train as 'discorl train' would, for
+    --lifetimes updates, whatever --window, --net and --learning-rate are, and their agents come in
+    pairs."""
     warm_start: int | None = 0
     """How many meta-steps at the start the rule only learns to imitate a hand-written target (the
     target network's policy moved by clipped advantages), which gives the meta-gradient more to work
@@ -203,6 +209,7 @@ class DiscoverConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     window: WindowSettings = field(default_factory=WindowSettings)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     meta_value: MetaValueSettings = field(default_factory=MetaValueSettings)
     meta_optimiser: MetaOptimiser = field(default_factory=MetaOptimiser)
 
@@ -223,6 +230,10 @@ class DiscoverConfig:
         if any(n < self.window.num_updates for n in self.budgets):
             raise DiscorlError("lifetimes must be at least a window long: raise them")
         check_between(0, MAX_COUNT, "a lifetime", max(self.lifetimes, default=0))
+        if self.estimator == "evolution":
+            num_pairs([group.num_agents for group in self.groups])
+            if not self.lifetimes:
+                raise DiscorlError("evolution: lives must end: give --lifetimes, as in 40 80 160")
         check_at_least(1, "", self, "eval_agents", most=MAX_AT_ONCE)
         positive = ("steps", "eval_every", "eval_updates", "snapshot_every")
         positive += ("eval_average", "checkpoint_every", "keep_checkpoints", "log_every")

@@ -17,10 +17,13 @@ from discorl.discovery.config import MAY_CHANGE, DiscoverConfig, GroupConfig, gr
 from discorl.discovery.judge import Best, Judge
 from discorl.discovery.state import DiscoverState, restore_state, snapshot
 from discorl.discovery.stats import PopulationStats
+from discorl.discovery.trials import make_trial, rule_settings
 from discorl.envs.base import close_env
 from discorl.errors import DiscorlError
-from discorl.meta.meta_step import StepInfo, init_discovery, meta_step
-from discorl.meta.population import Group
+from discorl.meta.evolution import live_pairs, num_pairs
+from discorl.meta.meta_step import StepInfo, WindowResult, init_discovery, meta_step
+from discorl.meta.population import Group, GroupState, Lifetimes, without_replay
+from discorl.meta.trial import Trial
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import save_rule
 from discorl.runs import distributed
@@ -131,7 +134,14 @@ class Discovering:
         self.optimiser = config.meta_optimiser
         self.owned = ranks.deal(len(config.groups))
         mine = self.owned[ranks.rank]
-        self.groups = [self._group(config.groups[i]) for i in mine]
+        self.trials: list[Trial] = []
+        if config.estimator == "evolution":
+            config.evolution.check(params)
+            self.optimiser = dataclasses.replace(self.optimiser, per_agent=False)
+            self.trials = [self._pairs(i) for i in mine]
+            self.groups = [without_replay(trial.group) for trial in self.trials]
+        else:
+            self.groups = [self._group(config.groups[i]) for i in mine]
         self.judge = None
         if config.held_out:
             self.judge = Judge(config, self.rule, ranks, self._users_envs, self._resumed)
@@ -148,6 +158,23 @@ class Discovering:
         env = self._users_envs.get(group.task)
         return make_group(self.config, group, self.rule, self.ranks.device, env, self._resumed)
 
+    def _pairs(self, i: int) -> Trial:
+        """The agents of a group, half as many: each stands for a pair."""
+        config, group = self.config, self.config.groups[i]
+        settings = rule_settings(groups_of(config.tasks)[i], self.rule)
+        env, device = self._users_envs.get(group.task), self.ranks.device
+        (pairs,) = num_pairs([group.num_agents])
+        longest = max(config.budgets)
+        return make_trial(config, settings, self.rule, device, env, self._resumed, pairs, longest)
+
+    def _live_pairs(
+        self, i: int, params: Params, state: GroupState, generator: torch.Generator
+    ) -> WindowResult:
+        lifetimes = Lifetimes(self.config.budgets)
+        return live_pairs(
+            self.trials[i], lifetimes, self.config.evolution, params, state, generator
+        )
+
     def _generator(self, stream: int) -> torch.Generator:
         device = self.ranks.device
         return torch.Generator(device).manual_seed(self.config.seed * 1_000_003 + stream)
@@ -160,8 +187,9 @@ class Discovering:
         imitate = step <= config.num_imitations
         if imitate:
             optimiser = dataclasses.replace(optimiser, learning_rate=config.warm_start_rate)
+        live = self._live_pairs if self.trials and not imitate else None
         discovery, info = meta_step(
-            self.groups, state.discovery, optimiser, state.generators, self._sum, imitate
+            self.groups, state.discovery, optimiser, state.generators, self._sum, imitate, live
         )
         self._check_alive(info)
         state.discovery, state.step = discovery, step
@@ -267,6 +295,7 @@ class Discovering:
             "seed": config.seed,
             "init": Path(config.init).name,  # rules are published; folders are private
             "warm_start": min(step, config.num_imitations),
+            "estimator": config.estimator,
             "tasks": " ".join(config.tasks),
         }
         save_rule(path, self.rule, params, provenance | (more or {}))

@@ -53,13 +53,15 @@ def make_trial(
     device: torch.device,
     env: Any = None,
     resumed: Path | None = None,
+    num_agents: int | None = None,
+    num_updates: int | None = None,
 ) -> Trial:
     """``--eval-agents`` agents that train with ``settings``; without a rule, the baseline's.
 
     ``env`` and ``resumed`` are as for ``make_group``. A ready ``env`` decides how many copies each
-    agent has, as it does in training.
+    agent has, as it does in training. They make up to ``--eval-updates`` updates.
     """
-    task, num_agents = settings.task, config.eval_agents
+    task, num_agents = settings.task, num_agents or config.eval_agents
     num_envs = num_agents * settings.num_envs
     made = make_environment(
         *(config, task, num_agents, num_envs, device, env, resumed, settings.frame_stack)
@@ -86,7 +88,7 @@ def make_trial(
     )
     trial = Trial(group, settings.batch_size, settings.num_fresh, settings.updates_per_step)
     # What is never written needs no room.
-    most = trial.num_rollouts(config.eval_updates) * settings.num_envs
+    most = trial.num_rollouts(num_updates or config.eval_updates) * settings.num_envs
     capacity = min(settings.replay_trajectories, most)
     room = replace(group.settings, replay_capacity=capacity)
     return replace(trial, group=replace(group, settings=room))

@@ -104,6 +104,10 @@ def init_discovery(
     return Discovery(rule_params, states, per_group)
 
 
+LiveFn = Callable[[int, Params, GroupState, torch.Generator], WindowResult]
+"""What the group of a number does between two steps of the rule."""
+
+
 def live_window(
     group: Group,
     rule_params: Params,
@@ -135,15 +139,23 @@ def meta_step(
     generators: Sequence[torch.Generator],
     total: SumFn = lambda x: x,
     imitate: bool = False,
+    live: LiveFn | None = None,
 ) -> tuple[Discovery, StepInfo]:
-    """Every group lives a window; then the rule takes a step, the same in every process."""
+    """Every group lives a window; then the rule takes a step, the same in every process.
+
+    With ``live`` they do what that says instead.
+    """
     params, limit = discovery.rule_params, optimiser.limit
     results, states, adam = [], [], list(discovery.adam)
     sums = {k: torch.zeros_like(p) for k, p in params.items()}
     zero = torch.zeros((), device=next(iter(params.values())).device)
     used, norms, num_agents = zero, zero, 0
     for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
-        result = live_window(group, params, discovery.groups[i], generator, imitate)
+        before = discovery.groups[i]
+        if live is None:
+            result = live_window(group, params, before, generator, imitate)
+        else:
+            result = live(i, params, before, generator)
         norm = global_norm(result.gradient, batch_dims=1)
         sound = norm.isfinite() & (norm <= optimiser.max_norm)
         gradient = tree.where(sound, result.gradient)
@@ -153,7 +165,7 @@ def meta_step(
             gradient = tree.where(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
         sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
         used, norms = used + sound.sum(), norms + tree.where(sound, norm).sum()
-        num_agents += group.num_agents
+        num_agents += len(norm)
         results.append(result)
         states.append(result.state)
 

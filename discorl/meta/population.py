@@ -70,6 +70,11 @@ class Group:
         return {k: p.expand(self.num_agents, *p.shape) for k, p in rule_params.items()}
 
 
+def without_replay(group: Group) -> Group:
+    """The group, if its agents remember nothing."""
+    return replace(group, settings=replace(group.settings, replay_capacity=0))
+
+
 @tree.register
 @dataclass(frozen=True)
 class GroupState:

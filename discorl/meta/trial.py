@@ -6,6 +6,7 @@ settings those of a training run; that they live side by side is the only differ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -99,6 +100,16 @@ def run_trial(
 
     Before an agent's first episode ends this is NaN; where none ended, it repeats the last.
     """
+    return curve_of(live_trial(trial, trial.group.for_each(rule_params), num_updates, generator))
+
+
+def live_trial(
+    trial: Trial, rule_params: Params, num_updates: int, generator: torch.Generator
+) -> list[Episodes]:
+    """The episodes that have ended, at the start and before each update.
+
+    Each agent may have a rule of its own: the parameters have leaves [P, ...].
+    """
     group = trial.group
     state = init_group(group, generator)
     source = TrialRollouts(trial, num_updates, generator)
@@ -107,8 +118,13 @@ def run_trial(
     def keep(kept: list[Episodes], update: Update[TrialActing]) -> list[Episodes]:
         return [*kept, update.world.episodes]
 
-    start, rule = [life.world.episodes], group.for_each(rule_params)
-    _, counts = live(group.window, rule, life, source, keep, start, judged=False)
+    start = [life.world.episodes]
+    _, counts = live(group.window, rule_params, life, source, keep, start, judged=False)
+    return counts
+
+
+def curve_of(counts: Sequence[Episodes]) -> Tensor:
+    """Mean return of the episodes between each two counts, see ``run_trial``. [counts - 1, P]"""
     means = [torch.full_like(counts[0].returns, float("nan"))]
     for before, now in pairwise(counts):
         means.append(mean_since(now, before, means[-1]))
@@ -117,7 +133,16 @@ def run_trial(
 
 def final_score(curve: Tensor) -> float:
     """The mean over the last fifth of a trial; NaN if no episode had ended by then."""
-    return float(curve[-max(1, len(curve) // 5) :].nanmean())
+    return float(curve[-_fifth(curve) :].nanmean())
+
+
+def last_fifth(curve: Tensor) -> Tensor:
+    """The same for each agent. [updates, P] -> [P]"""
+    return curve[-_fifth(curve) :].nanmean(0)
+
+
+def _fifth(curve: Tensor) -> int:
+    return max(1, len(curve) // 5)
 
 
 def act_untrained(trial: Trial, num_updates: int, generator: torch.Generator) -> Episodes:

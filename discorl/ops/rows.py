@@ -21,8 +21,9 @@ def in_blocks(
     fn: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, rows_each: int = 1
 ) -> tuple[Tensor, ...]:
     """Apply ``fn`` to blocks of rows and join what it returns; kernels make blocks themselves."""
-    if native.apply_to(inputs[0]):
+    rows = block_size(rows_each)
+    if len(inputs[0]) <= rows or native.apply_to(inputs[0]):
         return fn(*inputs)
-    splits = (x.split(block_size(rows_each)) for x in inputs)
+    splits = (x.split(rows) for x in inputs)
     blocks = [fn(*block) for block in zip(*splits, strict=True)]
     return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))

@@ -65,7 +65,7 @@ def _check_texts(folder: Path, content: Any, where: str = "") -> None:
         raise not_a_configuration(folder, DiscorlError(reason))
     parts = content.items() if isinstance(content, dict) else ()
     for name, part in enumerate(content) if isinstance(content, list) else parts:
-        _check_texts(folder, part, f"{where}.{name}" if where else name)
+        _check_texts(folder, part, f"{where}.{name}".lstrip("."))
 
 
 def kind_of(content: dict[str, Any]) -> str | None:

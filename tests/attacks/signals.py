@@ -72,7 +72,8 @@ class Signals:
         ended = forked.run(partial(go_on, self.program, folder, STEPS), spoken)
         if ended.code != 0:
             return f"it did not resume: {ended.last_words}"
-        return "; ".join(differences(whole, folder, is_exact=self.program.is_exact)) or None
+        found = differences(whole, folder, is_exact=self.program.is_exact, was_stopped=True)
+        return "; ".join(found) or None
 
     def _lost(self, folder: Path, before: int) -> str | None:
         """Each step is logged: whatever this process logged must be saved."""

@@ -166,6 +166,19 @@ def test_differences_are_found(tmp_path: Path) -> None:
     ]
 
 
+def test_a_stopped_run_may_have_another_checkpoint_than_the_newest(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for folder, steps in ((a, (28, 30)), (b, (29, 30))):
+        (folder / "checkpoints").mkdir(parents=True)
+        for step in steps:
+            path = folder / "checkpoints" / f"checkpoint-{step}.dc"
+            path.write_bytes(sealed(b'{"tree":{},"arrays":[]}', b"data"))
+    assert len(differences(a, b, is_exact=True)) == 2
+    assert differences(a, b, is_exact=True, was_stopped=True) == []
+    (b / "checkpoints" / "checkpoint-30.dc").unlink()
+    assert differences(a, b, is_exact=True, was_stopped=True)
+
+
 def test_archives_that_nobody_changed_are_whole(tmp_path: Path) -> None:
     data = pack([stored(b"a.npy", npy("'<f4'", "(2,)", bytes(8)))], b"said")
     (tmp_path / "a.npz").write_bytes(data)

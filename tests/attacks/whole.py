@@ -20,9 +20,17 @@ NOT_COMPARED = {"out"}
 """Settings that say where a run is."""
 
 
-def differences(whole: Path, other: Path, *, is_exact: bool) -> list[str]:
-    """What is different, in every byte that is not a time, or for inexact runs in what was lost."""
+def differences(
+    whole: Path, other: Path, *, is_exact: bool, was_stopped: bool = False
+) -> list[str]:
+    """What is different, in every byte that is not a time, or for inexact runs in what was lost.
+
+    One that was asked to stop saves a checkpoint, which can still be there in the end in place of
+    an older one than the newest.
+    """
     names, found = _files(whole), _files(other)
+    if was_stopped:
+        names, found = (files - _older_checkpoints(files) for files in (names, found))
     said = [f"{name} is missing" for name in sorted(names - found)]
     said += [f"{name} is left over" for name in sorted(found - names)]
     for name in sorted(names & found):
@@ -55,6 +63,11 @@ def timeless(path: Path, is_exact: bool = True) -> Any:
 def _files(folder: Path) -> set[str]:
     # A script's own state may be behind its result.
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"state.new"}
+
+
+def _older_checkpoints(files: set[str]) -> set[str]:
+    saved = [name for name in files if name.endswith(".dc")]
+    return {*sorted(saved, key=lambda name: int(name.rpartition("-")[2][:-3]))[:-1]}
 
 
 def _row(line: str, is_exact: bool) -> Any:
