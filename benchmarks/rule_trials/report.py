@@ -104,7 +104,7 @@ def _scores(result: dict[str, Any] | None) -> Array:
 
 
 def _task_row(task: str, results: list[dict[str, Any] | None]) -> str:
-    values = [interquartile_mean(_scores(r)) if r else -np.inf for r in results]
+    values = [float(interquartile_mean(_scores(r))) if r else -np.inf for r in results]
     cells = [f"{v:.3g}" if r else "" for v, r in zip(values, results, strict=True)]
     top = int(np.argmax(values))
     cells = [f"**{x}**" if i == top and x else x for i, x in enumerate(cells)]
