@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,13 +97,32 @@ def start(device: str = "auto", timeout_minutes: float = TIMEOUT_MINUTES) -> Ran
         torch.cuda.set_device(chosen)
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
-    with _together():
+    with _together(), _no_longer_than(2 * timeout):  # each of the two may take that long
         store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
         # torchrun's store outlives a restart: without a name of its own, a new process could find
         # the address that a dead one has left there.
         store = dist.PrefixStore(f"discorl-{restarts}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return Ranks(rank, size, chosen, restarts)
+
+
+@contextmanager
+def _no_longer_than(limit: timedelta) -> Iterator[None]:
+    """End the process if joining takes longer: torch waits for ever for one that was stopped just
+    as it joined, and does not come back to be interrupted. Nothing has been begun yet."""
+
+    def end() -> None:
+        said = f"another process does not answer: gave up after {limit.total_seconds():.0f} seconds"
+        print(f"error: {said} of joining it", file=sys.stderr, flush=True)
+        os._exit(2)
+
+    timer = threading.Timer(limit.total_seconds(), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def was_begun(out: Path | None, ranks: Ranks) -> bool:

@@ -219,3 +219,21 @@ def test_a_restart_leaves_a_run_of_someone_else_alone(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert done.stderr.count("already holds a run") == 2, "the second time after a restart"
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_joining_ends_although_torch_would_wait_for_ever() -> None:
+    """For a process that was stopped just as it joined; the wait cannot be interrupted."""
+    script = (
+        "import time\n"
+        "from datetime import timedelta\n"
+        "from discorl.runs.distributed import _no_longer_than\n"
+        "with _no_longer_than(timedelta(seconds=60)):\n"
+        "    pass  # in time\n"
+        "with _no_longer_than(timedelta(seconds=0.2)):\n"
+        "    time.sleep(100)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: another process does not answer")
