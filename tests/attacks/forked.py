@@ -96,7 +96,9 @@ def start(action: Action, spoken: Path) -> Child:
     spoken.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it can be caught
     if pid := os.fork():
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return Child(pid, spoken)
     code = 1
     try:
@@ -121,6 +123,10 @@ def run(action: Action, spoken: Path, timeout: float = TIMEOUT) -> Ended:
 
 
 def _exit_code(action: Action) -> int:
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    except KeyboardInterrupt:  # before it had begun
+        return 130
     try:
         return action() or 0
     except SystemExit as e:
