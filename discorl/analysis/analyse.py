@@ -16,6 +16,7 @@ from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.drawing import save_figure
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.report import html_report
+from discorl.analysis.response import response
 from discorl.analysis.results import Result
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
@@ -62,6 +63,12 @@ ANALYSES = {
         "that builds on its own predictions responds to z and y of later steps (Fig. 4d of the "
         "paper).",
         bootstrapping,
+    ),
+    "response": Analysis(
+        "Response",
+        "How the rule moves its agents: what pi-hat does to the action that was taken, and how far "
+        "y-hat and z-hat are from y and z, against what the rule saw at that step.",
+        response,
     ),
 }
 """All that there are, in the order of the page."""

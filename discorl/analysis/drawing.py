@@ -10,6 +10,7 @@ import numpy as np
 
 from discorl.analysis.results import Curves, Dots, Figure, HeatMap
 from discorl.atomic import write_atomically
+from discorl.comparison.statistics import Estimate
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2a2a2a", "#3fa0dc", "#7a7a7a"]
 """Okabe and Ito's, which people with colour-blindness can tell apart."""
@@ -24,7 +25,9 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     from matplotlib import rc_context  # imported late: slow
     from matplotlib.figure import Figure as Canvas
 
-    height = 3.4 if not isinstance(figure, Dots) else 1.0 + 0.26 * len(figure.rows)
+    height = (
+        3.4 if not isinstance(figure, Dots) else 1.0 + 0.5 * len({row.label for row in figure.rows})
+    )
     canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
     axes = canvas.subplots()
     if isinstance(figure, Curves):
@@ -60,17 +63,26 @@ def _draw_curves(axes: Any, figure: Curves) -> None:
 
 def _draw_dots(axes: Any, figure: Dots) -> None:
     groups = list(dict.fromkeys(row.group for row in figure.rows))
-    for y, row in enumerate(figure.rows):
-        e, n = row.estimate, groups.index(row.group)
-        low, high = (e.value if end is None else end for end in (e.low, e.high))
-        axes.plot([low, high], [y, y], color=COLOURS[n], linewidth=4, alpha=0.35)
-        label = row.group if row.group not in axes.get_legend_handles_labels()[1] else None
-        axes.plot(e.value, y, "osD^"[n % 4], color=COLOURS[n], label=label)
-    axes.set_yticks(range(len(figure.rows)), [row.label for row in figure.rows], fontsize=8)
+    labels = list(dict.fromkeys(row.label for row in figure.rows))
+    for n, group in enumerate(groups):
+        rows = [row for row in figure.rows if row.group == group]
+        found = [row.estimate for row in rows]
+        lows, highs = ([_end(e, end) for e in found] for end in ("low", "high"))
+        at = [labels.index(row.label) + 0.18 * (n - (len(groups) - 1) / 2) for row in rows]
+        axes.hlines(at, lows, highs, color=COLOURS[n], linewidth=4, alpha=0.35)
+        axes.plot(
+            [e.value for e in found], at, "osD^"[n % 4], color=COLOURS[n], label=group, markersize=5
+        )
+    axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlabel(figure.x_label)
     axes.grid(alpha=0.3, axis="x")
     axes.legend(fontsize=8)
+
+
+def _end(estimate: Estimate, name: str) -> float:
+    end = getattr(estimate, name)
+    return estimate.value if end is None else end
 
 
 def _draw_heat_map(canvas: Any, axes: Any, figure: HeatMap) -> None:
