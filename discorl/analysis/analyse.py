@@ -15,6 +15,7 @@ from discorl import __version__
 from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.drawing import save_figure
 from discorl.analysis.lives import Life, read_life
+from discorl.analysis.reliance import reliance
 from discorl.analysis.report import html_report
 from discorl.analysis.response import response
 from discorl.analysis.results import Result
@@ -69,6 +70,13 @@ ANALYSES = {
         "How the rule moves its agents: what pi-hat does to the action that was taken, and how far "
         "y-hat and z-hat are from y and z, against what the rule saw at that step.",
         response,
+    ),
+    "reliance": Analysis(
+        "Reliance",
+        "The rule is asked again with one of its inputs gone, or taken from another trajectory: "
+        "how far do its targets move (Fig. 4e of the paper)? 'All of them' shows how far targets "
+        "of different trajectories lie apart: an input that moves them as far is all that matters.",
+        reliance,
     ),
 }
 """All that there are, in the order of the page."""
