@@ -114,19 +114,30 @@ def _double(x: Any) -> Any:
 def questions(life: Life, age: Age, *, controls: bool = True) -> dict[str, Question]:
     """The life's own rule and, beside it, controls that are asked about the same experience.
 
-    One control has the rule's structure but random weights, the other is written by hand. Neither
-    needs agents of its own, because all of them read the same heads.
+    One control has the rule's weights in random places, the other is written by hand. Neither needs
+    agents of its own, because all of them read the same heads.
     """
     rule: Any = life.agent.rule
     asked = {life.label: question(life.agent, rule, life.rule_params, age)}
     if controls and life.rule_params:
-        weights = rule.init_params(torch.Generator().manual_seed(life.seed))
-        asked[RANDOM] = question(life.agent, rule, weights, age)
+        asked[RANDOM] = question(life.agent, rule, shuffled(life.rule_params, life.seed), age)
     if controls and isinstance(rule, DiscoRule) and rule.value_head and rule.value_head.squashed:
         head = rule.value_head
         written = CMPO(num_bins=head.num_bins, max_abs_value=head.max_abs, returns=rule.returns)
         asked[HAND_WRITTEN] = question(life.agent, written, {}, age)
     return asked
+
+
+def shuffled(params: Params, seed: int) -> Params:
+    """Random weights of the same sizes: the entries of each array in another order.
+
+    Those that discovery starts from are so small that pi-hat would be uniform whatever is changed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: p.flatten()[torch.randperm(p.numel(), generator=generator)].reshape(p.shape)
+        for name, p in params.items()
+    }
 
 
 def logits_of(targets: PolicyTargets) -> dict[str, Tensor]:
