@@ -13,12 +13,13 @@ from rich.console import Console
 
 from discorl import __version__
 from discorl.analysis.bootstrapping import bootstrapping
+from discorl.analysis.confidence import confidence
 from discorl.analysis.drawing import save_figure
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.reliance import reliance
 from discorl.analysis.report import html_report
 from discorl.analysis.response import response
-from discorl.analysis.results import Result
+from discorl.analysis.results import NotApplicable, Result
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
@@ -78,6 +79,13 @@ ANALYSES = {
         "of different trajectories lie apart: an input that moves them as far is all that matters.",
         reliance,
     ),
+    "confidence": Analysis(
+        "Confidence",
+        "How sure y, z, the policy and the values are (their negative entropy) as the agents play: "
+        "averages around rewards, ends of episodes and sudden decisions of the policy, beside what "
+        "moments at random show (Fig. 4a of the paper).",
+        confidence,
+    ),
 }
 """All that there are, in the order of the page."""
 
@@ -117,7 +125,7 @@ def analyse(
     content = _begun(work)
     say(console, f"Analysing {work.name}, into {work.folder}")
     with distributed.joined("cpu") as ranks:
-        is_whole = _work(work, names, content, ranks, console)
+        is_whole = _work(work, names, only, content, ranks, console)
     if content["sections"]:
         write_text(work.folder / "analysis.html", html_report(work.folder, content))
         for section in content["sections"]:
@@ -217,9 +225,17 @@ def _begun(work: _Work) -> dict[str, Any]:
 
 
 def _work(
-    work: _Work, names: list[str], content: dict[str, Any], ranks: Ranks, console: Console
+    work: _Work,
+    names: list[str],
+    only: Sequence[str],
+    content: dict[str, Any],
+    ranks: Ranks,
+    console: Console,
 ) -> bool:
-    """Train and analyse what is missing; returns whether all of it is done."""
+    """Train and analyse what is missing; returns whether all of it is done.
+
+    What does not apply is left out, unless the user asked for it by name.
+    """
     done = {(s["task"], s["name"]) for s in content["sections"]}
     left = {task: [n for n in names if (task, n) not in done] for task in work.agents}
     left = {task: todo for task, todo in left.items() if todo}
@@ -243,7 +259,12 @@ def _work(
                     return False
             lives = [read_life(Path(str(c.out)), work.name) for c in work.agents[task]]
             for name in todo:
-                _add(work.folder, content, task, name, lives)
+                try:
+                    _add(work.folder, content, task, name, lives)
+                except NotApplicable as e:
+                    if name in only:
+                        raise
+                    say(console, f"No {name}: {e}")
                 tick(PART)
     return True
 

@@ -10,9 +10,14 @@ import numpy as np
 
 from discorl.comparison.result import Band
 from discorl.comparison.statistics import Array, Estimate, aggregate, curve_band, mean
+from discorl.errors import DiscorlError
 
 SAMPLES = 2000
 """Bootstrap samples of each interval. Agents are drawn again, not the steps of one agent."""
+
+
+class NotApplicable(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """The rule or the task lacks what an analysis is about."""
 
 
 @dataclass(frozen=True)
