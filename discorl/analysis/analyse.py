@@ -15,6 +15,7 @@ from discorl import __version__
 from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.confidence import confidence
 from discorl.analysis.drawing import save_figure
+from discorl.analysis.lifetime import lifetime
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.reliance import reliance
 from discorl.analysis.report import html_report
@@ -85,6 +86,13 @@ ANALYSES = {
         "averages around rewards, ends of episodes and sudden decisions of the policy, beside what "
         "moments at random show (Fig. 4a of the paper).",
         confidence,
+    ),
+    "lifetime": Analysis(
+        "Lifetime",
+        "What the rule remembers of an agent's life: the state of its lifetime network as training "
+        "goes on, how large its steps are, and how far the targets move if the memory is that of "
+        "a newborn agent, or of another one.",
+        lifetime,
     ),
 }
 """All that there are, in the order of the page."""
