@@ -30,6 +30,7 @@ LAYERS = [
     "runs",
     "comparison",
     "training",
+    "analysis",
     "discovery",
     "own_agent",
     "cli",

@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from discorl import __version__
+from discorl.cli.analyse import analyse_rule
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
 from discorl.cli.rules import rules_command
@@ -30,6 +31,7 @@ discorl: train RL agents with a learned update rule.
   discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
   discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
   discorl compare RUN...             compare rules: a table and an HTML report
+  discorl analyse RULE|RUN           what a rule does: figures, numbers and an HTML page
   discorl envs                       list the available tasks
   discorl rules list                 list the update rules on this machine
   discorl rules show RULE            show a rule's sizes, settings and provenance
@@ -48,7 +50,12 @@ Examples:
 """
 COMMANDS = {"train": train_command, "discover": discover_command, "rules": rules_command}
 """Commands that parse their arguments themselves."""
-FUNCTIONS = {"compare": compare_runs, "evaluate": evaluate_run, "envs": list_envs}
+FUNCTIONS = {
+    "analyse": analyse_rule,
+    "compare": compare_runs,
+    "evaluate": evaluate_run,
+    "envs": list_envs,
+}
 """Commands whose options are the arguments of a function."""
 
 OUT_OF_MEMORY = (

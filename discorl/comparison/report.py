@@ -17,15 +17,22 @@ _UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 def html_report(comparison: Comparison) -> str:
     """The whole page."""
-    data = json.dumps(_shown(comparison.as_dict()), allow_nan=False, separators=(",", ":"))
+    return page(_asset("report.html"), title(comparison), _asset("report.js"), comparison.as_dict())
+
+
+def page(template: str, title: str, script: str, data: dict[str, Any]) -> str:
+    """A page of this style: its script finds the data, which name their ``labels``, and the tools
+    of plot.js and page.js.
+    """
+    text = json.dumps(_shown(data), allow_nan=False, separators=(",", ":"))
     parts = {
-        "title": html.escape(printable(title(comparison))),
+        "title": html.escape(printable(title)),
         "style": _asset("report.css"),
-        "script": _asset("plot.js") + _asset("report.js"),
-        "data": data.translate(_UNSAFE),
+        "script": _asset("plot.js") + _asset("page.js") + script,
+        "data": text.translate(_UNSAFE),
     }
     # One pass, so that nothing inside a part is taken for a place to fill in.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
 def title(comparison: Comparison) -> str:

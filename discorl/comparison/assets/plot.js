@@ -115,7 +115,7 @@ function curvePlot(host) {
     const yTicks = ticks(y0, y1, 5);
     const left = 14 + 7 * Math.max(...yTicks.map((t) => short(t).length));
     const box = { left, right: width - 14, top: 24, bottom: height - 42 };
-    const x0 = 0;
+    const x0 = Math.min(0, ...series.map(({ band }) => band.x[0]));
     const x1 = Math.max(...series.map(({ band }) => band.x[band.x.length - 1]), 1e-9);
     const sx = (x) => box.left + ((x - x0) / (x1 - x0)) * (box.right - box.left);
     const sy = (y) => box.bottom - ((y - y0) / (y1 - y0)) * (box.bottom - box.top);

@@ -1,25 +1,10 @@
 "use strict";
 // The page: what there is to see, and what can be switched.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
-const indexOf = new Map(data.labels.map((label, i) => [label, i]));
 const hidden = new Set();
 const plots = [];
 const METRICS = { success: "Success rate", return: "Return" };
 
-const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en-GB")} ${n === 1 ? one : many}`;
-const name = (label) => element("span", { class: "name" }, swatch(indexOf.get(label)), label);
-const interval = ({ low, high }) => (low === null ? "one seed" : `${number(low)} to ${number(high)}`);
-
-function table(head, rows) {
-  const titles = head.map((title) => element("th", { scope: "col" }, title));
-  const body = rows.map(({ label, cells }) => {
-    const row = cells.map((cell, i) => element("td", { "data-label": head[i] }, ...[cell].flat()));
-    return element("tr", { "data-label": label }, ...row);
-  });
-  return element("table", {}, element("thead", {}, element("tr", {}, ...titles)), element("tbody", {}, ...body));
-}
 
 function taskCard(task) {
   const host = element("div", { class: "plot" });
@@ -79,23 +64,6 @@ function legend() {
   }
 }
 
-// A dot on a scale from low to high, with its interval.
-function track(who, estimate, labels, [low, high], mark) {
-  const at = (value) => `${(100 * (value - low)) / (high - low)}%`;
-  const scale = element("div", { class: "scale", style: `color:${colour(indexOf.get(labels[0]))}`, "aria-hidden": "true" });
-  if (mark !== undefined) scale.append(element("i", { class: "mark", style: `left:${at(mark)}` }));
-  if (estimate.low !== null) {
-    const width = (100 * (estimate.high - estimate.low)) / (high - low);
-    scale.append(element("i", { class: "range", style: `left:${at(estimate.low)};width:${width}%` }));
-  }
-  scale.append(element("i", { class: "dot", style: `left:${at(estimate.value)}` }));
-  const value = element("div", { class: "value" }, element("b", {}, number(estimate.value)), " ", element("small", {}, `(${interval(estimate)})`));
-  return element("div", { class: "track", "data-labels": JSON.stringify(labels) }, who, scale, value);
-}
-
-const ends = (low, middle, high) => element("div", { class: "ends", "aria-hidden": "true" },
-  element("span", {}, ...[low, middle, high].map((text) => element("b", { style: "font-weight:400" }, text))));
-
 function overall() {
   if (!data.overall.length) return;
   byId("overall").hidden = false;
@@ -139,18 +107,6 @@ function words() {
   byId("notes").querySelector("ul").append(...data.notes.map((note) => element("li", {}, note)));
 }
 
-function theme() {
-  const button = byId("theme");
-  const root = document.documentElement;
-  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const say = () => { button.textContent = dark() ? "Light" : "Dark"; };
-  button.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
-    say();
-  });
-  say();
-}
-
 words();
 theme();
 legend();
@@ -161,10 +117,4 @@ runs();
 drawAll();
 byId("axis").addEventListener("change", drawAll);
 byId("seeds").addEventListener("change", drawAll);
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth !== width) {
-    width = document.body.clientWidth;
-    drawAll();
-  }
-}).observe(document.body);
+onResize(drawAll);

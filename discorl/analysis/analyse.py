@@ -1,0 +1,331 @@
+"""The whole analysis of a rule: agents, figures, numbers and a page, resumable by part."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from discorl import __version__
+from discorl.analysis.bootstrapping import bootstrapping
+from discorl.analysis.confidence import confidence
+from discorl.analysis.drawing import save_figure
+from discorl.analysis.lifetime import lifetime
+from discorl.analysis.lives import Life, read_life
+from discorl.analysis.reliance import reliance
+from discorl.analysis.report import html_report
+from discorl.analysis.response import response
+from discorl.analysis.results import NotApplicable, Result
+from discorl.bounds import MAX_COUNT, check_between
+from discorl.errors import DiscorlError
+from discorl.runs import distributed
+from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
+from discorl.runs.config_file import kind_of, read_config_file
+from discorl.runs.distributed import Ranks
+from discorl.runs.files import write_json, write_text
+from discorl.runs.progress import RunProgress
+from discorl.runs.run import run
+from discorl.runs.terminal import say
+from discorl.training.config import TrainConfig
+from discorl.training.presets import for_run
+from discorl.training.rule_choice import (
+    ACTOR_CRITIC,
+    POLICY_GRADIENT,
+    choose_rule,
+    read_config,
+    resolved_rule,
+)
+from discorl.training.train import Training
+
+NUM_AGES = 4
+"""Checkpoints of each agent; it is also seen newborn."""
+MAX_STEPS = 400
+"""Training steps, if a task's own preset has more and the user says nothing."""
+PART = 50
+"""An analysis counts as much as so many training steps in the progress bar."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One of the analyses."""
+
+    title: str
+    about: str
+    function: Callable[[Sequence[Life]], Result]
+
+
+ANALYSES = {
+    "bootstrapping": Analysis(
+        "Bootstrapping",
+        "An input of the rule is shifted k steps ahead: how far do the targets of now move? A rule "
+        "that builds on its own predictions responds to z and y of later steps (Fig. 4d of the "
+        "paper).",
+        bootstrapping,
+    ),
+    "response": Analysis(
+        "Response",
+        "How the rule moves its agents: what pi-hat does to the action that was taken, and how far "
+        "y-hat and z-hat are from y and z, against what the rule saw at that step.",
+        response,
+    ),
+    "reliance": Analysis(
+        "Reliance",
+        "The rule is asked again with one of its inputs gone, or taken from another trajectory: "
+        "how far do its targets move (Fig. 4e of the paper)? 'All of them' shows how far targets "
+        "of different trajectories lie apart: an input that moves them as far is all that matters.",
+        reliance,
+    ),
+    "confidence": Analysis(
+        "Confidence",
+        "How sure y, z, the policy and the values are (their negative entropy) as the agents play: "
+        "averages around rewards, ends of episodes and sudden decisions of the policy, beside what "
+        "moments at random show (Fig. 4a of the paper).",
+        confidence,
+    ),
+    "lifetime": Analysis(
+        "Lifetime",
+        "What the rule remembers of an agent's life: the state of its lifetime network as training "
+        "goes on, how large its steps are, and how far the targets move if the memory is that of "
+        "a newborn agent, or of another one.",
+        lifetime,
+    ),
+}
+"""All that there are, in the order of the page."""
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """Where the results are, and whether all of them are there."""
+
+    folder: Path
+    interrupted: bool = False
+
+
+def analyse(
+    subject: str,
+    tasks: Sequence[str] = (),
+    only: Sequence[str] = (),
+    out: Path | None = None,
+    seeds: int = 3,
+    steps: int | None = None,
+    console: Console | None = None,
+) -> Analysed:
+    """Analyse a rule, or the rule and the agent of a run; ``discorl analyse`` says what is what.
+
+    What ``out`` holds already is not computed again.
+    """
+    check_between(1, MAX_COUNT, "seeds", seeds)
+    if unknown := [name for name in only if name not in ANALYSES]:
+        raise DiscorlError(
+            f"no analysis is called '{unknown[0]}': --only takes {', '.join(ANALYSES)}"
+        )
+    console = console or Console()
+    if Path(subject).is_dir():
+        work = _of_run(Path(subject), tasks, out)
+    else:
+        work = _of_rule(subject, tasks or ("catch",), seeds, steps, out)
+    names = [name for name in ANALYSES if not only or name in only]
+    content = _begun(work)
+    say(console, f"Analysing {work.name}, into {work.folder}")
+    with distributed.joined("cpu") as ranks:
+        is_whole = _work(work, names, only, content, ranks, console)
+    if content["sections"]:
+        write_text(work.folder / "analysis.html", html_report(work.folder, content))
+        for section in content["sections"]:
+            say(console, f"{section['title']} on {section['task']}")
+            say(console, *(f"  {text}" for text in section["findings"]))
+        say(console, f"Report: {work.folder / 'analysis.html'}")
+    if not is_whole:
+        say(console, "Stopped; the same command continues")
+    return Analysed(work.folder, not is_whole)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be analysed."""
+
+    name: str
+    folder: Path
+    settings: dict[str, Any]
+    """What the results depend on."""
+    lead: str
+    agents: dict[str, list[TrainConfig]]
+    """Runs for each task, by what they are or will be made with."""
+    is_trained: bool
+
+
+def _of_run(folder: Path, tasks: Sequence[str], out: Path | None) -> _Work:
+    if kind_of(read_config_file(folder)) == "discover":
+        raise DiscorlError(f"{folder} is a discovery: analyse its rule, {folder / 'rule.npz'}")
+    config, content = read_config(folder)
+    if tasks:
+        raise DiscorlError(f"{folder} has a task, {config.task}: leave out --task")
+    choice = choose_rule(config)
+    _check_kind(choice.name)
+    steps = CheckpointFolder(folder / "checkpoints").steps()
+    settings = {"run": str(folder.absolute()), "rule": content["resolved_rule"], "steps": steps}
+    lead = f"One agent, seed {config.seed}: the checkpoints of {folder}."
+    out = out or Path("analysis") / folder.name
+    return _Work(choice.name, out, settings, lead, {config.task: [config]}, True)
+
+
+def _of_rule(
+    rule: str, tasks: Sequence[str], seeds: int, steps: int | None, out: Path | None
+) -> _Work:
+    _check_kind(rule)
+    agents: dict[str, list[TrainConfig]] = {}
+    choice = None
+    for task in dict.fromkeys(tasks):
+        base = for_run(task, rule)
+        base = replace(base, steps=steps or min(base.steps, MAX_STEPS))
+        choice = choice or choose_rule(base)
+        out = out or Path("analysis") / choice.name
+        every = -(-base.steps // NUM_AGES)
+        base = replace(
+            base,
+            device="cpu",
+            progress="none",
+            log_every=max(1, base.steps // 50),
+            checkpoint=CheckpointConfig(every, None, keep=100),
+        )
+        place = out / "agents" / task.replace(":", "-").replace("/", "-")
+        agents[task] = [replace(base, seed=s, out=place / f"seed-{s}") for s in range(seeds)]
+    assert choice is not None and out is not None
+    settings = {"rule": resolved_rule(choice), "seeds": seeds, "steps": steps}
+    lead = f"{seeds} agents on each task, at {NUM_AGES + 1} ages each."
+    return _Work(choice.name, out, settings, lead, agents, False)
+
+
+def _check_kind(rule: str) -> None:
+    if rule in (ACTOR_CRITIC, POLICY_GRADIENT):
+        raise DiscorlError(
+            f"{rule} has no targets to analyse: use cmpo or a discovered rule, such as disco-mini"
+        )
+
+
+def _begun(work: _Work) -> dict[str, Any]:
+    """What analysis.json holds so far."""
+    path = work.folder / "analysis.json"
+    if path.exists():
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            settings = content["settings"], content["version"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise DiscorlError(f"{path} is damaged: remove it, or choose another --out") from None
+        if settings != (work.settings, __version__):
+            raise DiscorlError(
+                f"{work.folder} holds an analysis with other settings: choose another --out, or "
+                "remove it"
+            )
+        return content
+    return {
+        "version": __version__,
+        "rule": work.name,
+        "lead": work.lead,
+        "settings": work.settings,
+        "sections": [],
+    }
+
+
+def _work(
+    work: _Work,
+    names: list[str],
+    only: Sequence[str],
+    content: dict[str, Any],
+    ranks: Ranks,
+    console: Console,
+) -> bool:
+    """Train and analyse what is missing; returns whether all of it is done.
+
+    What does not apply is left out, unless the user asked for it by name.
+    """
+    done = {(s["task"], s["name"]) for s in content["sections"]}
+    left = {task: [n for n in names if (task, n) not in done] for task in work.agents}
+    left = {task: todo for task, todo in left.items() if todo}
+    total = sum(
+        len(todo) * PART + (0 if work.is_trained else sum(c.steps for c in work.agents[task]))
+        for task, todo in left.items()
+    )
+    if not total:
+        return True
+    with RunProgress(total, "auto", "", console) as progress:
+        count = 0
+
+        def tick(steps: int = 1) -> None:
+            nonlocal count
+            count += steps
+            progress.update(count, {})
+
+        for task, todo in left.items():
+            for config in () if work.is_trained else work.agents[task]:
+                if not _train(config, ranks, tick):
+                    return False
+            lives = [read_life(Path(str(c.out)), work.name) for c in work.agents[task]]
+            for name in todo:
+                try:
+                    _add(work.folder, content, task, name, lives)
+                except NotApplicable as e:
+                    if name in only:
+                        raise
+                    say(console, f"No {name}: {e}")
+                tick(PART)
+    return True
+
+
+def _train(config: TrainConfig, ranks: Ranks, tick: Callable[[int], None]) -> bool:
+    """Train an agent unless that is done; returns whether it is."""
+    folder = Path(str(config.out))
+    steps = CheckpointFolder(folder / "checkpoints").steps()
+    tick(steps[-1] if steps else 0)
+    if steps and steps[-1] >= config.steps:
+        return True
+    is_begun = (folder / "config.json").exists()
+    return not run(_Watched(config, ranks, tick), resume=is_begun).interrupted
+
+
+class _Watched(Training):
+    """Training that says after each step that it is done."""
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, tick: Callable[[int], None]) -> None:
+        super().__init__(config, ranks)
+        self._tick = tick
+
+    def step(self, folder: Path) -> None:
+        super().step(folder)
+        self._tick(1)
+
+
+def _add(
+    folder: Path, content: dict[str, Any], task: str, name: str, lives: Sequence[Life]
+) -> None:
+    """Run one analysis on one task, draw it, and write it down."""
+    analysis = ANALYSES[name]
+    result = analysis.function(lives)
+    figures = []
+    for figure in result.figures():
+        own = replace(
+            figure, name=f"{task.replace(':', '-').replace('/', '-')}-{name}-{figure.name}"
+        )
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        files = [f"figures/{file}" for file in save_figure(folder / "figures", own)]
+        figures.append(dataclasses.asdict(own) | {"files": files})
+    section = {
+        "name": name,
+        "task": task,
+        "title": analysis.title,
+        "about": analysis.about,
+        "findings": result.findings(),
+        "figures": figures,
+        "result": dataclasses.asdict(result),  # pyright: ignore[reportArgumentType]
+    }
+    order = list(ANALYSES)
+    sections = [*content["sections"], section]
+    tasks = list(dict.fromkeys(s["task"] for s in sections))
+    sections.sort(key=lambda s: (tasks.index(s["task"]), order.index(s["name"])))
+    content["sections"] = sections
+    write_json(folder / "analysis.json", content)

@@ -1,0 +1,101 @@
+"""Agents at several ages, from the checkpoints of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from discorl.agents.acting import act
+from discorl.agents.agent import Agent
+from discorl.envs.base import close_env
+from discorl.errors import DiscorlError
+from discorl.runs import distributed
+from discorl.runs.checkpoint import CheckpointFolder, load
+from discorl.training.rule_choice import read_config
+from discorl.training.state import new_state
+from discorl.training.train import Training
+from discorl.types import AgentState, Params, Rollout
+
+NUM_ASKED = 64
+"""Trajectories of a replay that rules are asked about."""
+NUM_PLAYED = 120
+"""Fresh time steps in each copy of the environment."""
+
+
+@dataclass(frozen=True)
+class Age:
+    """An agent at one moment of its life."""
+
+    step: int
+    """Training steps done."""
+    state: AgentState
+    batch: Rollout
+    """What it could learn from next: trajectories of its replay."""
+    played: Rollout
+    """What its policy does now."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """One agent, from its birth or first checkpoint on."""
+
+    label: str
+    """The rule that trained it."""
+    task: str
+    seed: int
+    agent: Agent
+    rule_params: Params
+    ages: Sequence[Age]
+
+
+def read_life(folder: Path, label: str = "") -> Life:
+    """The agent of a run at each of its checkpoints, and newborn."""
+    steps = CheckpointFolder(folder / "checkpoints").steps()
+    if not steps:
+        raise DiscorlError(
+            f"{folder} has no checkpoints to take agents from: train with "
+            "--checkpoint.every-steps, and --checkpoint.keep for several ages"
+        )
+    config, before = read_config(folder)
+    if every := config.checkpoint.every_steps:  # others were saved because the run was stopped
+        steps = [s for s in steps if s % every == 0 or s == steps[-1]]
+    with distributed.joined("cpu") as ranks:
+        program = Training(replace(config, device="cpu"), ranks)
+        program.begin(before)
+        try:
+            ages = [_newborn(program)]
+            for step in steps:
+                program.state = new_state(program.config, program.agent, program.env, ranks)
+                program.restore(load(CheckpointFolder(folder / "checkpoints").path(step)))
+                ages.append(_age(program))
+        finally:
+            close_env(program.env)
+    return Life(
+        label or program.choice.name,
+        *(config.task, config.seed, program.agent, program.rule_params, ages),
+    )
+
+
+def _newborn(program: Training) -> Age:
+    """Before the first update, with a replay that is just full enough for it."""
+    state = program.state
+    while len(state.replay) < program.batch_size:
+        rollout, state.acting = _act(program, program.config.rollout_length)
+        state.replay.add(rollout)
+    return _age(program)
+
+
+def _age(program: Training) -> Age:
+    state = program.state
+    generator = torch.Generator().manual_seed(program.config.seed)
+    batch = state.replay.sample(NUM_ASKED, generator, program.num_fresh)
+    played, _ = _act(program, max(NUM_PLAYED, program.config.rollout_length))
+    return Age(state.step, state.agent, batch, played)
+
+
+def _act(program: Training, num_steps: int):
+    state = program.state
+    return act(program.agent.net, state.agent.params, program.env, state.acting, num_steps)

@@ -1,0 +1,36 @@
+"""An analysis as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from discorl.comparison.report import page
+
+
+def html_report(folder: Path, content: dict[str, Any]) -> str:
+    """The page of what is in analysis.json, and of the figures beside it."""
+    sections = [
+        section | {"figures": [_with_picture(folder, f) for f in section["figures"]]}
+        for section in content["sections"]
+    ]
+    groups = [row["group"] for s in sections for f in s["figures"] for row in f.get("rows", ())]
+    data = content | {"labels": list(dict.fromkeys(groups)), "sections": sections}
+    tasks = list(dict.fromkeys(s["task"] for s in sections))
+    title = f"What {content['rule']} does on {' and '.join(tasks)}"
+    return page(_asset("analysis.html"), title, _asset("analysis.js"), data)
+
+
+def _with_picture(folder: Path, figure: dict[str, Any]) -> dict[str, Any]:
+    """What the page does not draw itself, it shows as a picture."""
+    if figure["kind"] in ("curves", "dots"):
+        return figure
+    png = next(name for name in figure["files"] if name.endswith(".png"))
+    data = base64.b64encode((folder / png).read_bytes()).decode()
+    return {k: figure[k] for k in ("kind", "title")} | {"picture": f"data:image/png;base64,{data}"}
+
+
+def _asset(name: str) -> str:
+    return (files("discorl.analysis") / "assets" / name).read_text(encoding="utf-8")
