@@ -197,7 +197,8 @@ def _of_rule(
         agents[task] = [replace(base, seed=s, out=place / f"seed-{s}") for s in range(seeds)]
     assert choice is not None and out is not None
     settings = {"rule": resolved_rule(choice), "seeds": seeds, "steps": steps}
-    lead = f"{seeds} agents on each task, at {NUM_AGES + 1} ages each."
+    count = "One agent" if seeds == 1 else f"{seeds} agents"
+    lead = f"{count} on each task, newborn and at up to {NUM_AGES} later ages."
     return _Work(choice.name, out, settings, lead, agents, False)
 
 
