@@ -30,8 +30,8 @@ LAYERS = [
     "runs",
     "comparison",
     "training",
-    "analysis",
     "discovery",
+    "analysis",
     "own_agent",
     "cli",
 ]

@@ -14,6 +14,7 @@ from discorl.envs.base import close_env
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder, load
+from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import read_config
 from discorl.training.state import new_state
 from discorl.training.train import Training
@@ -49,6 +50,8 @@ class Life:
     agent: Agent
     rule_params: Params
     ages: Sequence[Age]
+    config: TrainConfig
+    """How it was trained."""
 
 
 def read_life(folder: Path, label: str = "") -> Life:
@@ -75,7 +78,7 @@ def read_life(folder: Path, label: str = "") -> Life:
             close_env(program.env)
     return Life(
         label or program.choice.name,
-        *(config.task, config.seed, program.agent, program.rule_params, ages),
+        *(config.task, config.seed, program.agent, program.rule_params, ages, config),
     )
 
 

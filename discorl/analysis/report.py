@@ -17,9 +17,16 @@ def html_report(folder: Path, content: dict[str, Any]) -> str:
         for section in content["sections"]
     ]
     groups = [row["group"] for s in sections for f in s["figures"] for row in f.get("rows", ())]
-    data = content | {"labels": list(dict.fromkeys(groups)), "sections": sections}
+    missing = [
+        f"No {x['name']} on {x['task']}: {x['reason']}." for x in content.get("left_out", ())
+    ]
+    data = content | {
+        "labels": list(dict.fromkeys(groups)),
+        "sections": sections,
+        "lead": " ".join([content["lead"], *missing]),
+    }
     tasks = list(dict.fromkeys(s["task"] for s in sections))
-    title = f"What {content['rule']} does on {' and '.join(tasks)}"
+    title = content.get("title") or f"What {content['rule']} does on {' and '.join(tasks)}"
     return page(_asset("analysis.html"), title, _asset("analysis.js"), data)
 
 

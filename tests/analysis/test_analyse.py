@@ -21,6 +21,9 @@ from tests.builders import assert_bit_equal, run_python, write_small_rule
 from tests.comparison.test_report import embedded
 
 TASK = "catch:4x3"
+NOT_LEARNT = "retraining"
+"""In six steps agents learn nothing, so there is nothing that a change of the rule could cost."""
+EXPECTED = [name for name in ANALYSES if name != NOT_LEARNT]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,9 @@ def contents(folder: Path) -> dict[str, Any]:
 
 def test_every_analysis_leaves_numbers_figures_and_a_page(done: Path) -> None:
     content = contents(done)
-    assert [s["name"] for s in content["sections"]] == list(ANALYSES)
+    assert [s["name"] for s in content["sections"]] == EXPECTED
+    (left_out,) = content["left_out"]
+    assert (left_out["task"], left_out["name"]) == (TASK, NOT_LEARNT)
     for section in content["sections"]:
         assert section["task"] == TASK and section["findings"] and section["result"]
         assert section["figures"]
@@ -59,7 +64,8 @@ def test_every_analysis_leaves_numbers_figures_and_a_page(done: Path) -> None:
     assert "What small does on catch:4x3" in page
     text = re.sub(r'<script type="application/json".*?</script>', "", page, flags=re.DOTALL)
     assert set(re.findall(r"https?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}
-    assert [s["name"] for s in embedded(page)["sections"]] == list(ANALYSES)
+    assert [s["name"] for s in embedded(page)["sections"]] == EXPECTED
+    assert "No retraining on catch:4x3: agents learn too little" in embedded(page)["lead"]
     assert sorted(p.name for p in done.iterdir()) == [
         *("agents", "analysis.html", "analysis.json", "figures"),
     ]
@@ -134,6 +140,7 @@ def test_a_run_is_analysed_as_it_is(done: Path, tmp_path: Path) -> None:
         (["--seeds", "0"], "seeds must be"),
         (["--steps", "7"], "holds an analysis with other settings: choose another --out"),
         (["--task", "cach"], "cach"),
+        (["--only", NOT_LEARNT], "agents learn too little of catch:4x3"),
     ],
 )
 def test_bad_input_is_one_line(
