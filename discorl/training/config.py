@@ -103,10 +103,14 @@ class TrainConfig:
     made with: Disco103 leaves it out, and so do actor-critic and policy-gradient. Turn this off if
     episodes are only a step or two long, or the first action would never be learnt."""
 
+    kernels: Literal["auto", "on", "off"] = "auto"
+    """Learn with our own kernels in C++, on the CPU. auto uses them if there is a C++ compiler,
+    which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
+    They round differently from torch; a run that is resumed keeps to what it began with."""
     compile: bool = False
-    """Compile the many small operations of learning with torch.compile, and on the CPU use our own
-    kernels for the network: it takes a minute to start, then steps are faster. Needs a C++
-    compiler; without one, training runs uncompiled."""
+    """Also compile the many small operations of learning with torch.compile: it takes a minute to
+    start, then steps are a little faster. Needs a C++ compiler; without one, training runs
+    uncompiled."""
     log_every: int = 10
     """Training steps between lines of metrics.jsonl."""
     log: str = ""
@@ -220,5 +224,6 @@ MAY_CHANGE = (
     *("optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
     *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
     "rule",  # is compared by what is in its file, which may have moved
+    "kernels",  # which another machine may lack
 )
 """What may differ when a run is resumed."""
