@@ -14,6 +14,7 @@ from discorl.cli.analyse import analyse_rule
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
 from discorl.cli.kernels import kernels_command
+from discorl.cli.numbers import NUMBERS
 from discorl.cli.rules import rules_command
 from discorl.cli.runs import compare_runs, evaluate_run
 from discorl.cli.train import train_command
@@ -118,7 +119,7 @@ def _run(command: str, args: list[str]) -> int:
         return COMMANDS[command](args)
     if command not in FUNCTIONS:
         raise DiscorlError(f"no command is called '{command}'; see 'discorl --help'")
-    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args)
+    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args, registry=NUMBERS)
     return 0
 
 

@@ -64,6 +64,9 @@ class TrainConfig:
     steps: int = 1000
     """Training steps. Each one acts for --rollout-length steps in every environment and
     then makes --updates-per-step updates."""
+    env_steps: int | None = None
+    """Environment steps, in all copies together, instead of --steps, which is then as many as it
+    takes to get there."""
     seed: int = 0
     """Two runs with the same seed on the same machine are identical, bit for bit."""
     device: str = "auto"
@@ -149,9 +152,15 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_at_least(1, "", self, "steps", "replay_capacity", "log_every")
+        if self.env_steps is not None:
+            check_at_least(1, "", self, "env_steps")
         at_once = ("num_envs", "batch_size", "updates_per_step", "frame_stack")
         check_at_least(1, "", self, *at_once, most=MAX_AT_ONCE)
         check_at_least(2, "", self, "rollout_length", most=MAX_AT_ONCE)
+        if self.env_steps is not None:
+            # From Python, 1e6 of them are as good as 1000000.
+            steps = -(-int(self.env_steps) // self.env_steps_per_step)
+            object.__setattr__(self, "steps", steps)
         check_at_least(0, "", self, "replay_transitions")
         check_shares("", self, "replay_share")
         log_names(self.log)

@@ -116,7 +116,8 @@ class Training:
         config = self._completed(config)
         resumed = config.out if before else None
         self.env = make_environment(config, ranks, self.users_env, resumed)
-        self.config = config = replace(config, num_envs=self.env.num_envs * ranks.size)
+        config = replace(config, num_envs=self.env.num_envs * ranks.size)
+        self.config = config = replace(config, env_steps=None)  # they are known as steps from now
         self._before = self._completed(from_json(TrainConfig, before)) if before else config
         self.choice = choose_rule(config)
         if before:
@@ -223,6 +224,10 @@ class Training:
     def env_steps(self) -> int:
         """Environment steps done, in all processes."""
         return self.state.step * self.config.env_steps_per_step
+
+    def position(self) -> int:
+        """In environment steps."""
+        return self.env_steps
 
     def watch(self, folder: Path, row: Row | None) -> None:
         """Show the run to the callback."""
