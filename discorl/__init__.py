@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from discorl.rules.store import load_rule, save_rule
     from discorl.runs.threads import ThreadTuner
     from discorl.training import presets
+    from discorl.training.callback import RunView
     from discorl.training.config import TrainConfig
     from discorl.training.evaluate import evaluate
     from discorl.training.train import train
@@ -60,6 +61,7 @@ _HOMES = {
     "rules.store": ("load_rule", "save_rule"),
     "runs.threads": ("ThreadTuner",),
     "training": ("presets",),
+    "training.callback": ("RunView",),
     "training.config": ("TrainConfig",),
     "training.evaluate": ("evaluate",),
     "training.train": ("train",),
@@ -84,6 +86,7 @@ __all__ = [
     "PolicyGradient",
     "Replay",
     "Rollout",
+    "RunView",
     "ThreadTuner",
     "TrainConfig",
     "UpdateRule",

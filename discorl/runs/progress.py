@@ -16,6 +16,8 @@ RECENT_SECONDS = 60.0
 RECENT_STEPS = 5
 """And how many steps at least, where a step takes long."""
 SMALLEST_BAR = 8
+JUDGEMENTS = {"validation": "validation", "eval/sampled": "eval", "eval/greedy": "eval"}
+"""Scores that only some rows have; of several in a row, the first is shown until the next."""
 
 
 class RunProgress:
@@ -31,7 +33,7 @@ class RunProgress:
         self._success_name = success_name
         self._console = console
         self._speed = RecentSpeed(first)  # steps before it were done by the run this one resumes
-        self._validation = ""  # the last one known
+        self._judgement = ""  # the last one known
         self._printed = first * NUM_LINES // total
         self._bar = Progress(
             BarColumn(bar_width=None),
@@ -70,10 +72,12 @@ class RunProgress:
             shown.append(f"return {metrics['return']:.2f}")
         if "meta_return" in metrics:
             shown.append(f"meta-return {metrics['meta_return']:.2f}")
-        if "validation" in metrics:
-            self._validation = f"validation {metrics['validation']:.2f}"
-        if self._validation:
-            shown.append(self._validation)
+        for name, label in JUDGEMENTS.items():
+            if name in metrics:
+                self._judgement = f"{label} {metrics[name]:.2f}"
+                break
+        if self._judgement:
+            shown.append(self._judgement)
         if "success" in metrics:
             shown.append(f"{self._success_name} {metrics['success']:.0%}")
         if "loss" in metrics:
