@@ -13,8 +13,12 @@ from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
+<<<<<<< HEAD
 from discorl.cli.help import asks_for_help, help_text
 from discorl.cli.options import Option, groups_of, options_of, typed
+=======
+from discorl.cli.numbers import NUMBERS
+>>>>>>> main
 from discorl.errors import DiscorlError
 from discorl.suggestions import did_you_mean
 
@@ -67,7 +71,11 @@ def _ask_tyro(what: Any, options: Sequence[Option], args: list[str], **how: Any)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
+<<<<<<< HEAD
             return tyro.cli(what, args=args, **how)
+=======
+            return tyro.cli(cls, registry=NUMBERS, **kwargs)
+>>>>>>> main
     except SystemExit as stop:
         cause: BaseException | None = stop
         while (cause := cause.__context__) is not None:
