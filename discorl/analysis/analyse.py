@@ -25,6 +25,7 @@ from discorl.analysis.response import response
 from discorl.analysis.results import NotApplicable, Result
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
+from discorl.rules.built_in import ACTOR_CRITIC, POLICY_GRADIENT
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import kind_of, read_config_file
@@ -36,8 +37,6 @@ from discorl.runs.terminal import say
 from discorl.training.config import TrainConfig
 from discorl.training.presets import for_run
 from discorl.training.rule_choice import (
-    ACTOR_CRITIC,
-    POLICY_GRADIENT,
     choose_rule,
     read_config,
     resolved_rule,
