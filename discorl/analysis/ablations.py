@@ -84,7 +84,7 @@ class Ablations:
     def figures(self) -> list[Figure]:
         """Scores, and returns of the populations on the way."""
         rows = [Row(one.variant, "score", one.score) for one in self.ablated]
-        label = "score on held-out tasks (0 untrained, 1 actor-critic)"
+        label = "score (0 untrained, 1 actor-critic)"
         lines = [one.curve for one in self.ablated]
         return [
             Dots("scores", "What each part is worth", label, rows),

@@ -9,9 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
+from discorl.analysis.attention import attention
 from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.confidence import confidence
 from discorl.analysis.formula import formula
+from discorl.analysis.information import information
 from discorl.analysis.lifetime import lifetime
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.reliance import reliance
@@ -21,6 +23,7 @@ from discorl.analysis.retraining import retraining
 from discorl.analysis.sections import add_section, begun, report
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
+from discorl.rules.built_in import ACTOR_CRITIC, POLICY_GRADIENT
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import kind_of, read_config_file
@@ -32,8 +35,6 @@ from discorl.runs.terminal import say
 from discorl.training.config import TrainConfig
 from discorl.training.presets import for_run
 from discorl.training.rule_choice import (
-    ACTOR_CRITIC,
-    POLICY_GRADIENT,
     choose_rule,
     read_config,
     resolved_rule,
@@ -97,6 +98,20 @@ ANALYSES = {
         "averages around rewards, ends of episodes and sudden decisions of the policy, beside what "
         "moments at random show (Fig. 4a of the paper).",
         confidence,
+    ),
+    "attention": Analysis(
+        "Attention",
+        "Where in what an agent sees its predictions come from: the size of the gradient of y, z, "
+        "policy and value at each cell, smoothed, beside networks that have learnt nothing "
+        "(Fig. 4b of the paper). White dots mark cells that have something.",
+        attention,
+    ),
+    "information": Analysis(
+        "Information",
+        "What small networks (probes) can read from each prediction about the agent's future, "
+        "tested on trajectories that they were not trained on (Fig. 4c of the paper). What a "
+        "newborn network tells as well is in what the agent sees, and no merit of the rule.",
+        information,
     ),
     "lifetime": Analysis(
         "Lifetime",

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from discorl.analysis.results import Curves, Dots, Figure, HeatMap
+from discorl.analysis.drawing_pictures import draw_film, draw_maps
+from discorl.analysis.results import Curves, Dots, Figure, Film, HeatMap, Maps
 from discorl.atomic import write_atomically
 from discorl.comparison.statistics import Estimate
 
@@ -16,6 +17,8 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2a2a2a", "#3
 """Okabe and Ito's, which people with colour-blindness can tell apart."""
 DASHES = ["-", (0, (5, 3)), (0, (1, 3)), (0, (6, 2, 1, 2))]
 """Tell lines apart in grey, too."""
+MOST_INSIDE = 4
+"""Lines whose names find room inside the plot; those of more stand under it."""
 WIDTH = 5.0
 """Inches: narrow, so that the text is legible on a phone."""
 
@@ -25,18 +28,20 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     from matplotlib import rc_context  # imported late: slow
     from matplotlib.figure import Figure as Canvas
 
-    height = (
-        3.4 if not isinstance(figure, Dots) else 1.0 + 0.5 * len({row.label for row in figure.rows})
-    )
-    canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
-    axes = canvas.subplots()
-    if isinstance(figure, Curves):
-        _draw_curves(axes, figure)
-    elif isinstance(figure, Dots):
-        _draw_dots(axes, figure)
+    canvas = Canvas(figsize=(WIDTH, _height(figure)), layout="constrained")
+    if isinstance(figure, Film):
+        draw_film(canvas, figure, lambda axes: _draw_curves(axes, figure))
+    elif isinstance(figure, Maps):
+        draw_maps(canvas, figure)
     else:
-        _draw_heat_map(canvas, axes, figure)
-    axes.set_title(figure.title, fontsize=11)
+        axes = canvas.subplots()
+        if isinstance(figure, Curves):
+            _draw_curves(axes, figure)
+        elif isinstance(figure, Dots):
+            _draw_dots(axes, figure)
+        else:
+            _draw_heat_map(canvas, axes, figure)
+        axes.set_title(figure.title, fontsize=11)
     names = [f"{figure.name}.{ending}" for ending in ("png", "svg")]
     with rc_context({"svg.hashsalt": "discorl"}):  # equal numbers, equal files
         for name in names:
@@ -48,7 +53,19 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     return names
 
 
-def _draw_curves(axes: Any, figure: Curves) -> None:
+def _height(figure: Figure) -> float:
+    """In inches."""
+    if isinstance(figure, Dots):
+        labels, groups = ({getattr(row, k) for row in figure.rows} for k in ("label", "group"))
+        return 1.0 + (0.5 if len(groups) > 1 else 0.32) * len(labels)
+    if isinstance(figure, Curves) and len(figure.lines) > MOST_INSIDE:
+        return 3.4 + 0.22 * -(-len(figure.lines) // 2)
+    if isinstance(figure, Maps):
+        return 1.3 + len(figure.rows) * WIDTH / (1 + len(figure.columns))
+    return 4.4 if isinstance(figure, Film) else 3.4
+
+
+def _draw_curves(axes: Any, figure: Curves | Film) -> None:
     for i, line in enumerate(figure.lines):
         colour, b = COLOURS[i % len(COLOURS)], line.band
         dash: Any = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
@@ -58,7 +75,10 @@ def _draw_curves(axes: Any, figure: Curves) -> None:
             axes.fill_between(b.x, b.low, b.high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    if len(figure.lines) > MOST_INSIDE and isinstance(figure, Curves):
+        axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    else:
+        axes.legend(fontsize=8)
 
 
 def _draw_dots(axes: Any, figure: Dots) -> None:
@@ -77,7 +97,8 @@ def _draw_dots(axes: Any, figure: Dots) -> None:
     axes.invert_yaxis()
     axes.set_xlabel(figure.x_label)
     axes.grid(alpha=0.3, axis="x")
-    axes.legend(fontsize=8)
+    if len(groups) > 1:
+        axes.legend(fontsize=8)
 
 
 def _end(estimate: Estimate, name: str) -> float:

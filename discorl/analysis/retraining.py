@@ -101,8 +101,8 @@ class Retraining:
             lines = [o.curve for o in controls]
             made.append(Curves("controls", "Learning beside controls", X_LABEL, Y_LABEL, lines))
         rows = [Row(variant, "agent for agent", cost) for variant, cost in self.costs().items()]
-        label = "change of the mean return, last fifth of training"
-        return [*made, Dots("cost", "What each change costs", label, rows)]
+        label = "change of the mean return"
+        return [*made, Dots("cost", "What each change costs at the end", label, rows)]
 
     def _others(self, way: str) -> list[Outcome]:
         some = [o for o in self.outcomes if o.variant.endswith(f" {way}")]
