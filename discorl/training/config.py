@@ -108,6 +108,10 @@ class TrainConfig:
     """Learn with our own kernels in C++, on the CPU. auto uses them if there is a C++ compiler,
     which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
     They round differently from torch; a run that is resumed keeps to what it began with."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16 rounds the factors of large matrix products to bfloat16, if that is faster on this
+    machine, and else says that it does not. Sums, and everything else, stay float32. Only for
+    learning with a given rule: discovery needs float32."""
     compile: bool = False
     """Also compile the many small operations of learning with torch.compile: it takes a minute to
     start, then steps are a little faster. Needs a C++ compiler; without one, training runs
@@ -225,6 +229,6 @@ MAY_CHANGE = (
     *("optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
     *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
     "rule",  # is compared by what is in its file, which may have moved
-    "kernels",  # which another machine may lack
+    *("kernels", "precision"),  # the run says what it had: not all machines have both
 )
 """What may differ when a run is resumed."""
