@@ -43,7 +43,7 @@ from discorl.training.train import Training
 
 NUM_AGES = 4
 """Checkpoints of each agent; it is also seen newborn."""
-MAX_STEPS, MAX_UPDATES = 400, 600
+MAX_STEPS, MAX_UPDATES = 400, 1000
 """Of each agent, if a task's own preset has more and the user says nothing."""
 PART = 50
 """An analysis counts as much as so many training steps in the progress bar."""

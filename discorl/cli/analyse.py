@@ -29,7 +29,7 @@ def analyse_rule(
             the same command continues an analysis that was stopped.
         seeds: How many agents to train on each task.
         steps: Training steps of each agent; by default those of 'discorl train', but at most 400,
-            and at most 600 updates. With --ablations, meta-steps of each discovery, 200.
+            and at most 1000 updates. With --ablations, meta-steps of each discovery, 200.
         ablations: Instead of a rule, see what the parts of rules are worth: discover rules that
             lack one of them, with --seeds of each, and compare.
     """
