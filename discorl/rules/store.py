@@ -52,6 +52,9 @@ class LoadedRule:
         """Numbers that were meta-learnt."""
         return sum(p.numel() for p in self.params.values())
 
+    def __repr__(self) -> str:
+        return f"<Rule {self.name}: {self.num_params:,} parameters, from {self.path}>"
+
 
 def load_rule(name: str | Path) -> LoadedRule:
     """A rule by name (``disco103``, or one of the package's own) or by the path of its file."""
@@ -67,7 +70,9 @@ def load_rule(name: str | Path) -> LoadedRule:
     return _read(path.stem, path)
 
 
-def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
+def save_rule(
+    path: Path | str, rule: DiscoRule, params: Params, provenance: dict[str, Any]
+) -> None:
     """Write a rule file that this package can load, and the reference if it has its sizes."""
     settings, version = file_settings(rule), VERSION_WITH_PRIOR
     if rule.prior is None:
@@ -75,7 +80,9 @@ def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str,
         del settings["prior"]  # which these versions do not have
     if version == FORMAT_VERSION:
         del settings["auxiliary"]
-    write_archive(path, params, {"discorl_rule": version, **settings, "provenance": provenance})
+    write_archive(
+        Path(path), params, {"discorl_rule": version, **settings, "provenance": provenance}
+    )
 
 
 def file_settings(rule: DiscoRule) -> dict[str, Any]:
