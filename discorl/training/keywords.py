@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -11,6 +10,7 @@ from typing import Any
 
 from discorl.errors import DiscorlError
 from discorl.runs.config_file import from_json
+from discorl.suggestions import did_you_mean
 from discorl.training import presets
 from discorl.training.config import TrainConfig
 
@@ -51,9 +51,9 @@ def _merged(old: dict[str, Any], changes: Mapping[str, Any], where: str = "") ->
     """The settings with changes, of which each must be one of them."""
     for name in changes:
         if name not in old:
-            close = difflib.get_close_matches(str(name), old, n=1)
-            hint = f"did you mean {where}{close[0]}?" if close else f"it has {', '.join(old)}"
-            raise DiscorlError(f"there is no setting '{where}{name}': {hint}")
+            known = f"{where.rstrip('.') or 'train'} has {', '.join(old)}"
+            meant = did_you_mean(str(name), old)
+            raise DiscorlError(f"there is no setting '{where}{name}'{meant or f': {known}'}")
     merged = dict(old)
     for name, value in changes.items():
         if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -89,8 +89,8 @@ def test_settings_by_keyword(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong, said",
     [
-        ({"stepz": 3}, "no setting 'stepz': did you mean steps"),
-        ({"optimiser": {"lr": 1}}, r"no setting 'optimiser\.lr': it has learning_rate"),
+        ({"stepz": 3}, "no setting 'stepz'; did you mean 'steps'"),
+        ({"optimiser": {"lr": 1}}, r"no setting 'optimiser\.lr': optimiser has learning_rate"),
         ({"steps": "many"}, "steps should be a whole number, not 'many'"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 1, "env_steps": 1}, "give one of them"),
