@@ -73,7 +73,7 @@ def find_runs(paths: Sequence[PathLike[str] | str]) -> list[Path]:
         for folder in [path] if (path / "config.json").exists() else inside or [path]:
             found.setdefault(folder.resolve(), folder)
     if not any((folder / "config.json").exists() for folder in found):
-        named = ", ".join(map(os.fspath, paths))
+        named = ", ".join(os.fspath(path) for path in paths)
         raise DiscorlError(f"there is no run in {named}: no config.json there or one folder down")
     return list(found.values())
 

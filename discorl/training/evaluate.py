@@ -103,8 +103,8 @@ def evaluate(
     played = [play(agent, env, episodes, seed, greedy, max_steps) for seed in seeds]
     rng = np.random.default_rng(0)
     returns = [np.array(p.returns) for p in played]
-    best = env.spec.success_return
-    wins = None if best is None else [(r >= best).astype(np.float64) for r in returns]
+    goal = env.spec.success_return
+    wins = None if goal is None else [(r >= goal).astype(np.float64) for r in returns]
     normalise = human_scale(agent.config.task)
     return Evaluation(
         run=str(agent.folder),
