@@ -16,6 +16,7 @@ from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.net_config import NetConfig
+from discorl.ops import native
 from discorl.rules.base import UpdateRule
 from discorl.runs.files import load_params
 from discorl.runs.imports import importing_for
@@ -65,7 +66,8 @@ class LoadedAgent:
                 return logits.argmax(-1)
             return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
 
-        actions, _, at = take_step(self.net, env, at, choose)
+        with native.kernels(False, bf16=self.config.precision == "bf16"):  # as in training
+            actions, _, at = take_step(self.net, env, at, choose)
         return actions, at
 
 
