@@ -19,8 +19,9 @@ DASHES = ["-", (0, (5, 3)), (0, (1, 3)), (0, (6, 2, 1, 2))]
 """Tell lines apart in grey, too."""
 MOST_INSIDE = 4
 """Lines whose names find room inside the plot; those of more stand under it."""
-WIDTH = 5.0
-"""Inches: narrow, so that the text is legible on a phone."""
+WIDTH, NARROW = 5.0, 4.2
+"""Inches: narrow, so that the text is legible on a phone. The page shows some figures as pictures,
+whose text shrinks with them."""
 
 
 def save_figure(folder: Path, figure: Figure) -> list[str]:
@@ -28,7 +29,7 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     from matplotlib import rc_context  # imported late: slow
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=(WIDTH, _height(figure)), layout="constrained")
+    canvas = Canvas(figsize=_size(figure), layout="constrained")
     if isinstance(figure, Film):
         draw_film(canvas, figure, lambda axes: _draw_curves(axes, figure))
     elif isinstance(figure, Maps):
@@ -53,16 +54,18 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     return names
 
 
-def _height(figure: Figure) -> float:
-    """In inches."""
+def _size(figure: Figure) -> tuple[float, float]:
+    """Inches."""
     if isinstance(figure, Dots):
         labels, groups = ({getattr(row, k) for row in figure.rows} for k in ("label", "group"))
-        return 1.0 + (0.5 if len(groups) > 1 else 0.32) * len(labels)
+        return WIDTH, 1.0 + (0.5 if len(groups) > 1 else 0.32) * len(labels)
     if isinstance(figure, Curves) and len(figure.lines) > MOST_INSIDE:
-        return 3.4 + 0.22 * -(-len(figure.lines) // 2)
+        return WIDTH, 3.4 + 0.22 * -(-len(figure.lines) // 2)
     if isinstance(figure, Maps):
-        return 1.3 + len(figure.rows) * WIDTH / (1 + len(figure.columns))
-    return 4.4 if isinstance(figure, Film) else 3.4
+        return NARROW, 1.2 + len(figure.rows) * NARROW / (1 + len(figure.columns))
+    if isinstance(figure, Film):
+        return NARROW, 4.2
+    return (NARROW if isinstance(figure, HeatMap) else WIDTH), 3.4
 
 
 def _draw_curves(axes: Any, figure: Curves | Film) -> None:

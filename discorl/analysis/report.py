@@ -16,15 +16,12 @@ def html_report(folder: Path, content: dict[str, Any]) -> str:
         section | {"figures": [_with_picture(folder, f) for f in section["figures"]]}
         for section in content["sections"]
     ]
-    groups = [row["group"] for s in sections for f in s["figures"] for row in f.get("rows", ())]
     missing = [
         f"No {x['name']} on {x['task']}: {x['reason']}." for x in content.get("left_out", ())
     ]
-    data = content | {
-        "labels": list(dict.fromkeys(groups)),
-        "sections": sections,
-        "lead": " ".join([content["lead"], *missing]),
-    }
+    lead = " ".join([content["lead"], *missing])
+    # Each figure has colours of its own, so there are no labels that they share.
+    data = content | {"labels": [], "sections": sections, "lead": lead}
     tasks = list(dict.fromkeys(s["task"] for s in sections))
     title = content.get("title") or f"What {content['rule']} does on {' and '.join(tasks)}"
     return page(_asset("analysis.html"), title, _asset("analysis.js"), data)
