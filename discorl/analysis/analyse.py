@@ -189,7 +189,9 @@ def _of_run(folder: Path, tasks: Sequence[str], out: Path | None) -> _Work:
     choice = choose_rule(config)
     _check_kind(choice.name)
     steps = CheckpointFolder(folder / "checkpoints").steps()
-    settings = {"run": str(folder.absolute()), "rule": content["resolved_rule"], "steps": steps}
+    rule = _published(content["resolved_rule"])
+    run_of = {"run": folder.absolute().name, "task": config.task, "seed": config.seed}
+    settings = run_of | {"rule": rule, "steps": steps}
     lead = f"One agent, seed {config.seed}: the checkpoints of {folder}."
     out = out or Path("analysis") / folder.name
     return _Work(choice.name, out, settings, lead, {config.task: [config]}, True)
@@ -218,10 +220,15 @@ def _of_rule(
         place = out / "agents" / task.replace(":", "-").replace("/", "-")
         agents[task] = [replace(base, seed=s, out=place / f"seed-{s}") for s in range(seeds)]
     assert choice is not None and out is not None
-    settings = {"rule": resolved_rule(choice), "seeds": seeds, "steps": steps}
+    settings = {"rule": _published(resolved_rule(choice)), "seeds": seeds, "steps": steps}
     count = "One agent" if seeds == 1 else f"{seeds} agents"
     lead = f"{count} on each task, newborn and at up to {NUM_AGES} later ages."
     return _Work(choice.name, out, settings, lead, agents, False)
+
+
+def _published(rule: dict[str, Any]) -> dict[str, Any]:
+    """Which rule it is, without where it is: pages are passed on, folders are private."""
+    return {name: value for name, value in rule.items() if name != "path"}
 
 
 def _check_kind(rule: str) -> None:

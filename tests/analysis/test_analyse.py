@@ -73,6 +73,7 @@ def test_every_analysis_leaves_numbers_figures_and_a_page(done: Path) -> None:
                 assert (done / file).stat().st_size > 1000
             assert {Path(f).suffix for f in figure["files"]} == {".png", ".svg"}
     page = (done / "analysis.html").read_text()
+    assert str(done.parent) not in page + json.dumps(content), "folders are private"
     assert "What small does on catch:4x3" in page
     text = re.sub(r'<script type="application/json".*?</script>', "", page, flags=re.DOTALL)
     assert set(re.findall(r"https?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}
