@@ -32,6 +32,7 @@ LAYERS = [
     "runs",
     "comparison",
     "training",
+    "tuning",
     "analysis",
     "discovery",
     "own_agent",
