@@ -19,6 +19,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return nn.functional.linear(x, weight, bias)
 
 
+def add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """x + a @ b. ``a`` [N, D], ``b`` [D, E]; ``x`` [N, E], or [E] for every row. -> [N, E]"""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return x + torch.mm(a, b)  # as vmap does it, which first multiplies x by 1, though
+    return torch.addmm(x, a, b)
+
+
 class _Linear(Function):
     """Of rows [N, D]."""
 

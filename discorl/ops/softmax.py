@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from discorl.ops import native
-from discorl.ops.affine import linear
+from discorl.ops.affine import add_product, linear
 from discorl.types import Layers
 
 
@@ -23,4 +23,4 @@ def softmax_linear(x: Tensor, layers: Layers, weight: Tensor, bias: Tensor | Non
         weights, biases = ([layer[i] for layer in layers] for i in (0, 1))
         return torch.ops.discorl.softmax_linear(x, weights, biases, weight, bias)
     probabilities = torch.softmax(mlp(x, layers), -1)
-    return probabilities @ weight if bias is None else torch.addmm(bias, probabilities, weight)
+    return probabilities @ weight if bias is None else add_product(bias, probabilities, weight)
