@@ -15,10 +15,10 @@ from typing import Any
 from benchmarks.learning.tasks import BOARD_PPO, TASKS
 from benchmarks.peers.run_ppo import run_ppo
 from discorl.rules.actor_critic import ActorCriticSettings
+from discorl.rules.built_in import ACTOR_CRITIC
 from discorl.rules.store import DISCO103, embedded_rules
 from discorl.training import presets
 from discorl.training.config import TrainConfig
-from discorl.training.rule_choice import ACTOR_CRITIC
 from discorl.training.train import train
 
 ENV_STEPS = 64_000

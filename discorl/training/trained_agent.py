@@ -15,11 +15,19 @@ from discorl.envs.base import Env, set_timeout
 from discorl.envs.registry import make_env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
+from discorl.nets.net_config import NetConfig
+from discorl.ops import native
+from discorl.rules.base import UpdateRule
 from discorl.runs.files import load_params
 from discorl.runs.imports import importing_for
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
-from discorl.types import Params
+from discorl.types import EnvSpec, Params
+
+AGENT, ENV = "agent.npz", "env.npz"
+BEST, BEST_ENV = "best.npz", "best-env.npz"
+ENV_OF = {AGENT: ENV, BEST: BEST_ENV}
+"""What the environments knew when an agent was saved, by its file; most know nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,12 @@ class LoadedAgent:
     rule_name: str
     net: AgentNet
     device: torch.device
+    file: str = AGENT
+    """What its parameters are from: the end of the run, or its best evaluation."""
 
     def make_env(self, num_envs: int) -> Env:
         """Copies of the environment that the agent was trained on."""
-        return make_run_env(self.folder, self.config, num_envs, self.device)
+        return make_run_env(self.folder, self.config, num_envs, self.device, ENV_OF[self.file])
 
     def begin(self, env: Env, seed: int) -> Acting:
         """Before the first step."""
@@ -49,35 +59,49 @@ class LoadedAgent:
         def choose(logits: Tensor) -> Tensor:
             if not bool(logits.isfinite().all()):
                 raise DiscorlError(
-                    f"the policy in {self.folder / 'agent.npz'} is NaN or infinite: learning went "
+                    f"the policy in {self.folder / self.file} is NaN or infinite: learning went "
                     "wrong, or the file is damaged; resume an earlier checkpoint, or train again"
                 )
             if greedy:
                 return logits.argmax(-1)
             return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
 
-        actions, _, at = take_step(self.net, env, at, choose)
+        with native.kernels(False, bf16=self.config.precision == "bf16"):  # as in training
+            actions, _, at = take_step(self.net, env, at, choose)
         return actions, at
 
 
-def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> LoadedAgent:
-    """Rebuild the agent of a run from config.json and agent.npz."""
+def load_agent(
+    folder: Path | str, device: torch.device | str = "cpu", best: bool = False
+) -> LoadedAgent:
+    """Rebuild the agent of a run from config.json and agent.npz, or its ``best`` from best.npz."""
     folder, device = Path(folder), torch.device(device)
     config, content = read_config(folder)
-    params = load_params(folder / "agent.npz")
-    spec, rule = make_run_env(folder, config, 1, device).spec, choose_rule(config).rule
-    with torch.device("meta"):  # a structure only: config.json may ask for more than the file has
-        net = agent_net(spec, rule, config.net)
+    file = BEST if best else AGENT
+    if best and not (folder / file).exists():
+        raise DiscorlError(
+            f"{folder} has no {file}: only runs that are evaluated as they train have one "
+            "(--eval-every); play the agent of its end instead"
+        )
+    params = load_params(folder / file)
+    env = make_run_env(folder, config, 1, device, ENV_OF[file])
     try:
-        net.load_state_dict(_like(net.state_dict(), params), assign=True)
+        net = net_with_params(env.spec, choose_rule(config).rule, config.net, params)
     except RuntimeError as e:
         reason = str(e).splitlines()[-1].strip()
         raise DiscorlError(
-            f"{folder / 'agent.npz'} does not fit the network that config.json describes: {reason}"
+            f"{folder / file} does not fit the network that config.json describes: {reason}"
         ) from None
-    return LoadedAgent(
-        folder, config, str(content.get("rule", config.rule)), net.to(device).eval(), device
-    )
+    name = str(content.get("rule", config.rule))
+    return LoadedAgent(folder, config, name, net.to(device).eval(), device, file)
+
+
+def net_with_params(spec: EnvSpec, rule: UpdateRule, sizes: NetConfig, params: Params) -> AgentNet:
+    """The network of an agent; raises ``RuntimeError`` if the parameters are another one's."""
+    with torch.device("meta"):  # a structure only: config.json may ask for more than the file has
+        net = agent_net(spec, rule, sizes)
+    net.load_state_dict(_like(net.state_dict(), params), assign=True)
+    return net
 
 
 def _like(expected: Params, params: Params) -> Params:
@@ -85,25 +109,33 @@ def _like(expected: Params, params: Params) -> Params:
     return {k: p.to(expected[k].dtype) if k in expected else p for k, p in params.items()}
 
 
-def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch.device) -> Env:
-    """Copies of a run's environment, with the settings of the run."""
+def make_run_env(
+    folder: Path, config: TrainConfig, num_envs: int, device: torch.device, memory: str = ENV
+) -> Env:
+    """Copies of a run's environment, with the settings of the run and the file ``memory``."""
     with importing_for(folder, config.task):
         env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
     set_timeout(env, config.timeout_minutes)
-    return prepare_env(folder, env)
+    return prepare_env(folder, env, memory)
 
 
-def prepare_env(folder: Path, env: Env) -> Env:
+def prepare_env(folder: Path, env: Env, memory: str = ENV) -> Env:
     """Give an environment what it had learnt in training, such as the scale of observations."""
-    memory = folder / "env.npz"
     own: Any = env
-    if memory.exists() and hasattr(env, "load_state_dict"):
-        own.load_state_dict(load_params(memory))
+    if (folder / memory).exists() and hasattr(env, "load_state_dict"):
+        learn_nothing(env, load_params(folder / memory))
     elif hasattr(env, "state_dict") and own.state_dict():
         raise DiscorlError(
-            f"{folder} has no env.npz, the scale of the observations that the agent was trained "
+            f"{folder} has no {memory}, the scale of the observations that the agent was trained "
             "with: resume the run (discorl train --resume) until it ends or is stopped"
         )
+    return learn_nothing(env, {})
+
+
+def learn_nothing(env: Env, memory: dict[str, Any]) -> Env:
+    """Give an environment what another has learnt, if anything; then it learns no more."""
+    if memory:
+        env.load_state_dict(memory)  # pyright: ignore[reportAttributeAccessIssue]
     if (normaliser := getattr(env, "normaliser", None)) is not None:
-        normaliser.frozen = True  # an evaluation learns nothing
+        normaliser.frozen = True
     return env
