@@ -24,10 +24,6 @@ def softmax_linear(x: Tensor, layers: Layers, weight: Tensor, bias: Tensor | Non
         many = native.round_from()
         return torch.ops.discorl.softmax_linear(x, weights, biases, weight, bias, many)
     probabilities = torch.softmax(mlp(x, layers), -1)
-<<<<<<< HEAD
-    return probabilities @ weight if bias is None else add_product(bias, probabilities, weight)
-=======
     if weight.shape[1] > 1 and native.rounds(len(weight)):  # an expectation needs all digits
         return linear(probabilities, weight.T, bias)
-    return probabilities @ weight if bias is None else torch.addmm(bias, probabilities, weight)
->>>>>>> main
+    return probabilities @ weight if bias is None else add_product(bias, probabilities, weight)
