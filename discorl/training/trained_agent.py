@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class LoadedAgent:
 
 
 def load_agent(
-    folder: Path | str, device: torch.device | str = "cpu", best: bool = False
+    folder: PathLike[str] | str, device: torch.device | str = "cpu", best: bool = False
 ) -> LoadedAgent:
     """Rebuild the agent of a run from config.json and agent.npz, or its ``best`` from best.npz."""
     folder, device = Path(folder), torch.device(device)
