@@ -29,6 +29,7 @@ LAYERS = [
     "meta",
     "runs",
     "comparison",
+    "deploy",
     "training",
     "analysis",
     "discovery",

@@ -14,7 +14,7 @@ from discorl.cli.analyse import analyse_rule
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
 from discorl.cli.rules import rules_command
-from discorl.cli.runs import compare_runs, evaluate_run
+from discorl.cli.runs import compare_runs, evaluate_run, export_run
 from discorl.cli.train import train_command
 from discorl.errors import DiscorlError, is_out_of_memory
 from discorl.printable import printable
@@ -30,6 +30,7 @@ discorl: train RL agents with a learned update rule.
   discorl train [TASK] --help        every setting for that task, with its default
   discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
   discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
+  discorl export RUN                 write an agent to a file that acts without discorl
   discorl compare RUN...             compare rules: a table and an HTML report
   discorl analyse RULE|RUN           what a rule does: figures, numbers and an HTML page
   discorl envs                       list the available tasks
@@ -54,6 +55,7 @@ FUNCTIONS = {
     "analyse": analyse_rule,
     "compare": compare_runs,
     "evaluate": evaluate_run,
+    "export": export_run,
     "envs": list_envs,
 }
 """Commands whose options are the arguments of a function."""
