@@ -10,9 +10,10 @@ from torch import Tensor
 from discorl.errors import DiscorlError
 from discorl.runs.checkpoint import CheckpointFolder, load
 from discorl.runs.files import load_params
-from discorl.training.state import KIND
 from discorl.types import Params
 
+KIND = "discorl train"
+"""What checkpoints of training say that they are."""
 AGENT, ENV = "agent.npz", "env.npz"
 BEST, BEST_ENV = "best.npz", "best-env.npz"
 ENV_OF = {AGENT: ENV, BEST: BEST_ENV}

@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from discorl import optim
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.agents.compiled import compile_agent
@@ -28,13 +30,24 @@ def make_environment(
     ``resumed`` is the folder of the run whose config.json named the task.
     """
     num_envs = ranks.shard(config.num_envs, "num_envs")
+    return make_copies(num_envs, config, ranks.device, env, resumed)
+
+
+def make_copies(
+    num_envs: int,
+    config: TrainConfig,
+    device: torch.device,
+    env: Any = None,
+    resumed: Path | None = None,
+) -> Env:
+    """Any number of copies, for any purpose."""
     if env is None:
         with importing_for(resumed, config.task) if resumed else nullcontext():
-            made = make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
+            made = make_env(config.task, num_envs, device, config.env, config.frame_stack)
     else:
         from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
-        made = as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+        made = as_env(env, num_envs, device, config.env, f"'{config.task}'")
     set_timeout(made, config.timeout_minutes)
     return made
 
@@ -54,8 +67,7 @@ def make_optimiser(config: TrainConfig) -> optim.Transform:
 def learning_rate(config: TrainConfig) -> float | optim.Schedule:
     """The learning rate over the updates of a run; the warm-up is given in environment steps."""
     c = config.optimiser
-    env_steps = config.num_envs * config.rollout_length
-    warmup = round(c.warmup_steps * config.updates_per_step / env_steps)
+    warmup = round(c.warmup_steps * config.updates_per_step / config.env_steps_per_step)
     if c.schedule == "cosine":
         total = config.steps * config.updates_per_step
         return optim.warmup_cosine(c.learning_rate, warmup, total)
