@@ -34,6 +34,7 @@ LAYERS = [
     "analysis",
     "discovery",
     "own_agent",
+    "sharing",
     "cli",
 ]
 MODULES = sorted(

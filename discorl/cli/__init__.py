@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from discorl import __version__
+from discorl.cli.agents import agents_command
 from discorl.cli.analyse import analyse_rule
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
@@ -39,6 +40,8 @@ discorl: train RL agents with a learned update rule.
   discorl rules fetch                download Disco103 and verify it
   discorl rules verify [RULE]        check a rule file
   discorl rules export RULE FILE     write a rule to a file that the JAX reference can also load
+  discorl rules publish RULE REPO    share a rule on the Hugging Face Hub; rules pull REPO fetches it
+  discorl agents publish RUN REPO    share an agent there; agents pull REPO fetches it
 
 Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
@@ -49,7 +52,12 @@ Examples:
   discorl train --resume runs/catch-1            resume where it stopped, bit for bit
   torchrun --nproc-per-node 2 -m discorl train   two processes share the environments and the batch
 """
-COMMANDS = {"train": train_command, "discover": discover_command, "rules": rules_command}
+COMMANDS = {
+    "train": train_command,
+    "discover": discover_command,
+    "rules": rules_command,
+    "agents": agents_command,
+}
 """Commands that parse their arguments themselves."""
 FUNCTIONS = {
     "analyse": analyse_rule,

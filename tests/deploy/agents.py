@@ -63,7 +63,8 @@ def trained(folder: Path, source: Any = None, **settings: Any) -> LoadedAgent:
     params = load_params(file)
     for name, p in params.items():
         if p.dim() > 1:
-            params[name] = p + 0.5 * torch.randn(p.shape, generator=generator)
+            spread = 2 / p[0].numel() ** 0.5
+            params[name] = p + spread * torch.randn(p.shape, generator=generator)
     save_params(file, params)
     return load_agent(folder, env=source)
 
