@@ -14,6 +14,8 @@ from discorl.cli.agents import agents_command
 from discorl.cli.analyse import analyse_rule
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
+from discorl.cli.kernels import kernels_command
+from discorl.cli.numbers import NUMBERS
 from discorl.cli.rules import rules_command
 from discorl.cli.runs import compare_runs, evaluate_run, export_run
 from discorl.cli.train import train_command
@@ -35,13 +37,14 @@ discorl: train RL agents with a learned update rule.
   discorl compare RUN...             compare rules: a table and an HTML report
   discorl analyse RULE|RUN           what a rule does: figures, numbers and an HTML page
   discorl envs                       list the available tasks
+  discorl kernels build              compile the CPU kernels in advance, not at the first training
   discorl rules list                 list the update rules on this machine
   discorl rules show RULE            show a rule's sizes, settings and provenance
   discorl rules fetch                download Disco103 and verify it
   discorl rules verify [RULE]        check a rule file
   discorl rules export RULE FILE     write a rule to a file that the JAX reference can also load
-  discorl rules publish RULE REPO    share a rule on the Hugging Face Hub; rules pull REPO fetches it
-  discorl agents publish RUN REPO    share an agent there; agents pull REPO fetches it
+  discorl rules publish RULE REPO    share a rule on the Hugging Face Hub; rules pull fetches it
+  discorl agents publish RUN REPO    share an agent there; agents pull fetches it
 
 Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
@@ -55,6 +58,7 @@ Examples:
 COMMANDS = {
     "train": train_command,
     "discover": discover_command,
+    "kernels": kernels_command,
     "rules": rules_command,
     "agents": agents_command,
 }
@@ -121,7 +125,7 @@ def _run(command: str, args: list[str]) -> int:
         return COMMANDS[command](args)
     if command not in FUNCTIONS:
         raise DiscorlError(f"no command is called '{command}'; see 'discorl --help'")
-    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args)
+    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args, registry=NUMBERS)
     return 0
 
 

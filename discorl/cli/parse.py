@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
+from discorl.cli.numbers import NUMBERS
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ def parse(cls: type[T], **kwargs: Any) -> T:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(cls, **kwargs)
+            return tyro.cli(cls, registry=NUMBERS, **kwargs)
     except SystemExit as stop:
         cause: BaseException | None = stop
         while (cause := cause.__context__) is not None:

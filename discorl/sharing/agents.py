@@ -59,9 +59,7 @@ def publish_agent(
     check_between(0, 10_000, "episodes", episodes)
     if not isinstance(agent, LoadedAgent):
         agent = load_agent(agent)
-    score = (
-        evaluate(agent, episodes, greedy=greedy, num_envs=min(16, episodes)) if episodes else None
-    )
+    score = evaluate(agent, episodes, greedy=greedy) if episodes else None
     with tempfile.TemporaryDirectory() as name:
         files = _gather(agent, Path(name))
         files["README.md"] = Path(name) / "README.md"

@@ -8,9 +8,7 @@ from typing import Any
 from discorl.printable import printable
 from discorl.sharing import hub
 
-ABOUT = (
-    "[discorl](https://pypi.org/project/discorl), reinforcement learning with learned update rules"
-)
+ABOUT = "[discorl](https://pypi.org/project/discorl): agents that learn with a learned update rule"
 CURVE = "curve.png"
 
 

@@ -1,4 +1,4 @@
-"""Files to the hub and back: known names, bounded sizes, one commit. The only user of its client."""
+"""Files to the hub and back, of known names and bounded sizes. The only user of its client."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_what_can_go_wrong_with_the_hub(
     with pytest.raises(DiscorlError, match="there is no folder"):
         pull_rule("me/rule", "no/rule.npz")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(DiscorlError, match="the hub refused me/rule .*hf auth login"):
+    with pytest.raises(DiscorlError, match=r"the hub refused me/rule .*hf auth login"):
         publish_rule(rule, "me/rule")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(DiscorlError, match=r"pip install 'discorl\[hub\]'"):
