@@ -6,18 +6,14 @@ from pathlib import Path
 
 import tyro
 
+from discorl.cli.parse import call_one_of
 from discorl.printable import printable
 
 
 def agents_command(args: list[str]) -> int:
     """One of the commands for shared agents; returns the exit code."""
-    tyro.extras.subcommand_cli_from_dict(
-        {"publish": _publish, "pull": _pull},
-        prog="discorl agents",
-        description="Share trained agents through the Hugging Face Hub (extra 'hub').",
-        args=args,
-    )
-    return 0
+    about = "Share trained agents through the Hugging Face Hub (extra 'hub')."
+    return call_one_of({"publish": _publish, "pull": _pull}, "agents", about, args)
 
 
 def _publish(

@@ -26,6 +26,7 @@ from discorl.envs.tasks.memory_length import Memory
 from discorl.envs.tasks.sampling import IntRange
 from discorl.envs.tasks.umbrella import Umbrella
 from discorl.errors import DiscorlError
+from discorl.suggestions import did_you_mean
 
 
 class Entry(NamedTuple):
@@ -192,11 +193,25 @@ def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu"
 
 
 def _names_like(name: str) -> str:
-    """The names that begin like ``name``, or every beginning."""
+    """The names that begin like ``name``, or every beginning, and what may have been meant."""
     names = [*KNOWN, *(suite.pattern for suite in suites.SUITES)]
     head = name.partition(":")[0]
     if alike := [known for known in names if re.match(rf"{re.escape(head)}(:|,|$)", known)]:
         return ", ".join(alike)
     heads = dict.fromkeys(re.split("[:,]", known)[0] for known in KNOWN if "@" not in known)
     heads |= dict.fromkeys(suite.prefix for suite in suites.SUITES)
-    return f"{', '.join(heads)}; run 'discorl envs' to see all forms"
+    meant = _without_prefix(name) or did_you_mean(head, heads)
+    return f"{', '.join(heads)}; run 'discorl envs' to see all forms{meant}"
+
+
+def _without_prefix(name: str) -> str:
+    """What may have been meant by a name that lacks its prefix: ``Pong``, ``CartPole-v1``."""
+    import gymnasium  # imported late: it loads slowly
+
+    of_suites = [task for whole in suites.WHOLE for task in suites.tasks_of(whole)]
+    full = {task.partition(":")[2]: task for task in reversed(of_suites)}
+    full |= {env_id: f"gym:{env_id}" for env_id in gymnasium.registry}
+    meant = did_you_mean(name, full)
+    for short, whole in full.items():
+        meant = meant.replace(f"'{short}'", f"'{whole}'")
+    return meant

@@ -14,6 +14,7 @@ from typing import Any
 from discorl.bounded import open_regular
 from discorl.errors import DiscorlError
 from discorl.printable import printable
+from discorl.rules.store import OFFLINE_ENV, is_offline
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def result(task: str, score: str) -> Any:
 
 
 def _client() -> ModuleType:
+    if is_offline():
+        raise DiscorlError(f"--offline or {OFFLINE_ENV} forbids to use the hub")
     try:
         import huggingface_hub
     except ImportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.net_config import NetConfig
+from discorl.ops import native
 from discorl.rules.base import UpdateRule
 from discorl.training.agent_files import AGENT, ENV, ENV_OF, read_agent, run_folder
 from discorl.training.config import TrainConfig
@@ -97,7 +99,7 @@ class LoadedAgent:
                 raise DiscorlError(
                     f"episode_start has {len(starts)} entries for {batch} observation(s)"
                 )
-        with torch.inference_mode():
+        with torch.inference_mode(), self._precision():
             if memory is None:
                 memory = policy.initial_memory(batch)
             logits, memory = policy(arrays, policy.check_memory(memory, batch), starts)
@@ -154,8 +156,13 @@ class LoadedAgent:
     def step(self, env: Env, at: Acting, greedy: bool) -> tuple[Tensor, Acting]:
         """Take the likeliest actions [B], or sample them from the agent's policy."""
         rng = at.rng
-        actions, _, at = take_step(self.net, env, at, lambda x: self._choose(x, greedy, rng))
+        with self._precision():
+            actions, _, at = take_step(self.net, env, at, lambda x: self._choose(x, greedy, rng))
         return actions, at
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """As in training."""
+        return native.kernels(False, bf16=self.config.precision == "bf16")
 
     def _choose(self, logits: Tensor, greedy: bool, rng: torch.Generator | None) -> Tensor:
         """Numbers of actions [B]."""

@@ -101,6 +101,12 @@ def test_what_can_go_wrong_with_the_hub(
         pull_rule("me/rule")
 
 
+def test_offline_means_offline(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISCORL_OFFLINE", "1")
+    with pytest.raises(DiscorlError, match="forbids to use the hub"):
+        pull_rule("me/rule")
+
+
 def test_a_hub_out_of_reach(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(DiscorlError, match="cannot reach the hub for me/rule"):
