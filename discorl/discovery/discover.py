@@ -34,6 +34,7 @@ from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row
 from discorl.runs.program import Asked, Diverged, read_metrics
 from discorl.runs.run import run
+from discorl.runs.summary import run_html, run_line
 from discorl.types import Params
 
 BEST = "best.npz"
@@ -54,6 +55,16 @@ class DiscoverResult:
     def metrics(self) -> list[Row]:
         """The rows of metrics.jsonl, read from the folder each time you ask for them."""
         return read_metrics(self.folder)
+
+    def __fspath__(self) -> str:
+        """A run is its folder, wherever a path is asked for."""
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        return run_line(self.folder, "interrupted" if self.interrupted else "")
+
+    def _repr_html_(self) -> str:
+        return run_html(self.folder, "interrupted" if self.interrupted else "")
 
 
 def discover(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +178,7 @@ class LoadedAgent:
 
 
 def load_agent(
-    path: Path | str,
+    path: PathLike[str] | str,
     device: torch.device | str = "cpu",
     best: bool = False,
     env: Any = None,
