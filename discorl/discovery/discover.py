@@ -20,6 +20,7 @@ from discorl.discovery.stats import PopulationStats
 from discorl.discovery.trials import make_trial, rule_settings
 from discorl.envs.base import close_env
 from discorl.errors import DiscorlError
+from discorl.meta.crew import Crew
 from discorl.meta.evolution import live_pairs, num_pairs
 from discorl.meta.meta_step import StepInfo, WindowResult, init_discovery, meta_step
 from discorl.meta.population import Group, GroupState, Lifetimes, without_replay
@@ -128,6 +129,7 @@ class Discovering:
         self.config, self.ranks = config, ranks
         self._users_envs = envs or {}
         self._saved: Best | None = None
+        self._crew = Crew()
         self.row_every: Sequence[int] = (config.log_every, config.eval_every)
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
@@ -200,7 +202,8 @@ class Discovering:
             optimiser = dataclasses.replace(optimiser, learning_rate=config.warm_start_rate)
         live = self._live_pairs if self.trials and not imitate else None
         discovery, info = meta_step(
-            self.groups, state.discovery, optimiser, state.generators, self._sum, imitate, live
+            *(self.groups, state.discovery, optimiser, state.generators),
+            *(self._sum, imitate, live, self._crew),
         )
         self._check_alive(info)
         state.discovery, state.step = discovery, step
