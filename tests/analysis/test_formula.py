@@ -58,8 +58,8 @@ def test_a_given_formula_is_found_again() -> None:
 
 @pytest.mark.usefixtures("untrained")
 def test_the_hand_written_rule_is_a_formula_of_two_terms() -> None:
-    lives = [life_of(CMPO(num_bins=11, max_abs_value=5.0), seed=s) for s in range(2)]
-    found = formula(lives)
+    rule = CMPO(num_bins=11, max_abs_value=5.0, strength=2.0, trust=1.0)
+    found = formula([life_of(rule, seed=s) for s in range(2)])
     known = {p.name: p.coefficient.value for p in found.parts}
     assert known == pytest.approx({"clipped advantage": 2, "target policy": 1}, abs=0.01)
 
@@ -93,7 +93,7 @@ def test_controls_and_rules_without_values() -> None:
 
 def test_agents_are_trained_by_the_formula() -> None:
     """By the strong baseline's own formula agents learn as by the baseline."""
-    rule = CMPO(num_bins=21, max_abs_value=5.0)
+    rule = CMPO(num_bins=21, max_abs_value=5.0, strength=2.0, trust=1.0)
     lives = [life_of(rule, seed=s) for s in range(2)]
     lives = [replace(x, config=replace(x.config, task="bandit:2", steps=16)) for x in lives]
     found = formula(lives)

@@ -9,6 +9,7 @@ import torch
 
 from discorl import tree
 from discorl.agents.update import update_agent
+from discorl.analysis.lives import Life
 from discorl.analysis.questions import HAND_WRITTEN
 from discorl.analysis.results import NotApplicable
 from discorl.analysis.retraining import (
@@ -18,7 +19,7 @@ from discorl.analysis.retraining import (
     Retraining,
     retraining,
 )
-from discorl.comparison.statistics import Estimate
+from discorl.analysis.trials import school_of, teach
 from discorl.rules import CMPO
 from discorl.types import Params
 from tests.analysis.lives import blind_to_predictions, life_of
@@ -107,11 +108,15 @@ def test_side_by_side_each_agent_has_its_own_change() -> None:
             assert torch.allclose(a, b, atol=1e-5)
 
 
+def bandit() -> Life:
+    """Trained by a rule written by hand, which needs rewards."""
+    life = life_of(CMPO(num_bins=21, max_abs_value=5.0, strength=2.0, trust=1.0))
+    return replace(life, config=replace(life.config, task="bandit:2", steps=16))
+
+
 @pytest.fixture(scope="module")
 def by_hand() -> Retraining:
-    """The hand-written rule, which needs rewards and values."""
-    life = life_of(CMPO(num_bins=21, max_abs_value=5.0))
-    return retraining([replace(life, config=replace(life.config, task="bandit:2", steps=16))])
+    return retraining([bandit()])
 
 
 def test_without_rewards_nothing_is_learnt(by_hand: Retraining) -> None:
@@ -120,8 +125,13 @@ def test_without_rewards_nothing_is_learnt(by_hand: Retraining) -> None:
     for way in ("zero", "shuffled"):
         cost = costs[f"rewards {way}"]
         assert cost.value < -0.5 * as_it_is.gain.value
-    assert costs[HAND_WRITTEN] == Estimate(0, 0, 0), "it is that rule"
     assert "not clearly lower with" in by_hand.findings()[-1]
+
+
+def test_the_same_agents_begin_under_every_change(by_hand: Retraining) -> None:
+    life = bandit()
+    (same,) = teach(school_of(life), Counterfactual(life.agent.rule), {"same": {}})
+    assert same.by_agent == by_hand.outcomes[0].by_agent
 
 
 def test_every_input_that_there_is(by_hand: Retraining) -> None:
