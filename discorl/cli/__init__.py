@@ -13,18 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from discorl import __version__
-<<<<<<< HEAD
 from discorl.cli.help import asks_for_help
-=======
-from discorl.cli.analyse import analyse_rule
-from discorl.cli.discover import discover_command
-from discorl.cli.envs import list_envs
-from discorl.cli.kernels import kernels_command
-from discorl.cli.numbers import NUMBERS
-from discorl.cli.rules import rules_command
-from discorl.cli.runs import compare_runs, evaluate_run
-from discorl.cli.train import train_command
->>>>>>> main
 from discorl.errors import DiscorlError, is_out_of_memory
 from discorl.printable import printable
 from discorl.runs.steady_output import steady_output
@@ -35,7 +24,6 @@ _format_warning = warnings.formatwarning
 USAGE = """\
 discorl: train RL agents with a learned update rule.
 
-<<<<<<< HEAD
   discorl train [TASK] [options]   train an agent; TASK is catch, gym:CartPole-v1 ...
   discorl train --resume RUN       resume a run from its last checkpoint
   discorl train [TASK] --help      the main settings; --help-all explains them all
@@ -44,6 +32,7 @@ discorl: train RL agents with a learned update rule.
   discorl compare RUN...           compare rules: a table and an HTML report
   discorl analyse RULE|RUN         what a rule does: figures, numbers, an HTML page
   discorl envs                     list the available tasks
+  discorl kernels build            compile the CPU kernels now rather than on first use
   discorl rules list               list the update rules on this machine
   discorl rules show RULE          show a rule's sizes, settings and provenance
   discorl rules fetch              download Disco103 and verify it
@@ -52,22 +41,6 @@ discorl: train RL agents with a learned update rule.
                                    can also load
 
 Every command has --help. With --offline, none of them downloads anything.
-=======
-  discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
-  discorl train --resume RUN         resume a run from its last checkpoint
-  discorl train [TASK] --help        every setting for that task, with its default
-  discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
-  discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
-  discorl compare RUN...             compare rules: a table and an HTML report
-  discorl analyse RULE|RUN           what a rule does: figures, numbers and an HTML page
-  discorl envs                       list the available tasks
-  discorl kernels build              compile the CPU kernels in advance, not at the first training
-  discorl rules list                 list the update rules on this machine
-  discorl rules show RULE            show a rule's sizes, settings and provenance
-  discorl rules fetch                download Disco103 and verify it
-  discorl rules verify [RULE]        check a rule file
-  discorl rules export RULE FILE     write a rule to a file that the JAX reference can also load
->>>>>>> main
 
 Examples:
   discorl train catch
@@ -85,20 +58,12 @@ Examples:
       two processes share the environments and the batch
 """
 COMMANDS = {
-<<<<<<< HEAD
     "train": "train.train_command",
     "discover": "discover.discover_command",
+    "kernels": "kernels.kernels_command",
     "rules": "rules.rules_command",
 }
 """Commands that parse their arguments themselves, by where they are below this package."""
-=======
-    "train": train_command,
-    "discover": discover_command,
-    "kernels": kernels_command,
-    "rules": rules_command,
-}
-"""Commands that parse their arguments themselves."""
->>>>>>> main
 FUNCTIONS = {
     "analyse": "analyse.analyse_rule",
     "compare": "runs.compare_runs",
@@ -174,15 +139,8 @@ def _run(command: str, args: list[str]) -> int:
         function = getattr(import_module(f"discorl.cli.{module}"), name)
         call = import_module("discorl.cli.parse").call
     if command in COMMANDS:
-<<<<<<< HEAD
         return function(args)
     call(function, f"discorl {command}", args)
-=======
-        return COMMANDS[command](args)
-    if command not in FUNCTIONS:
-        raise DiscorlError(f"no command is called '{command}'; see 'discorl --help'")
-    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args, registry=NUMBERS)
->>>>>>> main
     return 0
 
 

@@ -13,12 +13,9 @@ from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
-<<<<<<< HEAD
-from discorl.cli.help import asks_for_help, help_text
-from discorl.cli.options import Option, groups_of, options_of, typed
-=======
+from discorl.cli.help import asks_for_help, help_text, terminal_width, wrapped
 from discorl.cli.numbers import NUMBERS
->>>>>>> main
+from discorl.cli.options import Option, groups_of, options_of, typed
 from discorl.errors import DiscorlError
 from discorl.suggestions import did_you_mean
 
@@ -66,16 +63,30 @@ def call(function: Callable[..., object], usage: str, args: list[str]) -> None:
     _ask_tyro(function, named, _as_fields(args, named, usage), prog=usage)
 
 
+def call_one_of(
+    known: dict[str, Callable[..., object]], command: str, about: str, args: list[str]
+) -> int:
+    """Call the function that the first of ``args`` names; returns the exit code."""
+    if args and args[0] in known:
+        call(known[args[0]], f"discorl {command} {args[0]}", args[1:])
+        return 0
+    if args and not asks_for_help(args):
+        seek = did_you_mean(args[0], known) or f": use {', '.join(known)}"
+        raise DiscorlError(f"no command is called '{command} {args[0]}'{seek}")
+    width = terminal_width()
+    print(f"usage: discorl {command} COMMAND\n\n{wrapped(about, width)}\n")
+    for name, function in known.items():
+        summary = (function.__doc__ or "").splitlines()[0]
+        print(wrapped(f"  {name:8}{summary}", width, hang=10, keep=10))
+    return 0 if args else 2
+
+
 def _ask_tyro(what: Any, options: Sequence[Option], args: list[str], **how: Any) -> Any:
     """``tyro.cli``, but errors are ours, in one line, and name the options as they are typed."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-<<<<<<< HEAD
-            return tyro.cli(what, args=args, **how)
-=======
-            return tyro.cli(cls, registry=NUMBERS, **kwargs)
->>>>>>> main
+            return tyro.cli(what, args=args, registry=NUMBERS, **how)
     except SystemExit as stop:
         cause: BaseException | None = stop
         while (cause := cause.__context__) is not None:

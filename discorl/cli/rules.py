@@ -7,30 +7,18 @@ from pathlib import Path
 
 import tyro
 
-from discorl.cli.help import ALL, asks_for_help, help_text, terminal_width, wrapped
+from discorl.cli.help import ALL, help_text
 from discorl.cli.options import groups_of
-from discorl.cli.parse import call
+from discorl.cli.parse import call_one_of
 from discorl.errors import DiscorlError
 from discorl.printable import printable
-from discorl.suggestions import did_you_mean
 
 
 def rules_command(args: list[str]) -> int:
     """One of the commands for rule files; returns the exit code."""
     known = {"list": _list, "show": _show, "fetch": _fetch, "verify": _verify, "export": _export}
-    if args and args[0] in known:
-        call(known[args[0]], f"discorl rules {args[0]}", args[1:])
-        return 0
-    if args and not asks_for_help(args):
-        seek = did_you_mean(args[0], known) or f": use {', '.join(known)}"
-        raise DiscorlError(f"no command is called 'rules {args[0]}'{seek}")
-    width = terminal_width()
     about = "Update rules: which ones you have, what is in them, and where they come from."
-    print(f"usage: discorl rules COMMAND\n\n{wrapped(about, width)}\n")
-    for name, function in known.items():
-        about = (function.__doc__ or "").splitlines()[0]
-        print(wrapped(f"  {name:8}{about}", width, hang=10, keep=10))
-    return 0 if args else 2
+    return call_one_of(known, "rules", about, args)
 
 
 def _list() -> None:

@@ -65,14 +65,10 @@ class TrainConfig:
     steps: Common[int] = 1000
     """Training steps. Each one acts for --rollout-length steps in every environment and
     then makes --updates-per-step updates."""
-<<<<<<< HEAD
-    seed: Common[int] = 0
-=======
-    env_steps: int | None = None
+    env_steps: Common[int | None] = None
     """Environment steps, in all copies together, instead of --steps, which is then as many as it
     takes to get there."""
-    seed: int = 0
->>>>>>> main
+    seed: Common[int] = 0
     """Two runs with the same seed on the same machine are identical, bit for bit."""
     device: Common[str] = "auto"
     """cpu, cuda, mps, or auto for the fastest one available."""
