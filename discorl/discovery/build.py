@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
-from discorl.rules.improvement import Improvement
+from discorl.rules.improvement import STRONG
 from discorl.rules.store import load_rule
 from discorl.rules.values import ValueHead
 from discorl.runs.imports import importing_for
@@ -72,7 +73,7 @@ def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
         lifetime_action_channels=(width, 2),
     ).limited_to(predictions=c.predictions, lifetime=c.lifetime)
     value_head = ValueHead(c.num_bins, c.max_abs_value) if c.value else None
-    prior = Improvement() if c.prior else None
+    prior = STRONG if c.prior else None
     rule = DiscoRule(sizes, value_head, auxiliary=c.auxiliary, prior=prior)
     params = rule.init_params(torch.Generator().manual_seed(config.seed))
     if c.open_gate and c.lifetime:
@@ -103,7 +104,8 @@ def make_group(
     net = agent_net(env.spec, rule, group.net)
     burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
     optimiser = adam_clip(config.learning_rate, config.max_abs_update)
-    agent = Agent(net, rule, optimiser, burn_in)
+    # A rule of its own, with a network of its own: groups that live side by side share nothing.
+    agent = Agent(net, copy.deepcopy(rule), optimiser, burn_in)
     meta_value = make_meta_value(config.meta_value, env.spec, group.net)
     each = tree.one_by_one if has_convolutions(net) else tree.vmap
     suite = suites.find(group.task)
