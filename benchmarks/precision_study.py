@@ -3,9 +3,9 @@
     python -m benchmarks.precision_study run --out study     # a queue; stop it whenever you like
     python -m benchmarks.precision_study table --out study   # what there is so far
 
-Catch with Disco103 has twelve seeds, CartPole and two games of MinAtar three, at the settings of
-``benchmarks.learning``. Runs that are finished are skipped, those that were stopped are resumed,
-and both precisions take turns. It needs a processor that gains by bf16.
+Catch with Disco103 has twelve seeds, CartPole and two games of MinAtar three. Runs that are
+finished are skipped, those that were stopped are resumed, and both precisions take turns. It needs
+a processor that gains by bf16.
 """
 
 from __future__ import annotations
@@ -19,26 +19,31 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.catch_curves import step_to
-from benchmarks.learning.tasks import TASKS
 from benchmarks.preset_study import train_or_resume
 from benchmarks.workers import use_rule
 
 PRECISIONS = ("float32", "bf16")
 CATCH, SEEDS = "catch", {"catch": 12, "cartpole": 3, "breakout": 3, "space-invaders": 3}
 CATCH_STEPS = 1000
+MANY_UPDATES = "--rollout-length 29 --batch-size 16 --updates-per-step 4 --replay-share 1"
+OPTIONS = {
+    "catch": f"catch --steps {CATCH_STEPS}",
+    "cartpole": f"gym:CartPole-v1 --steps 647 --num-envs 16 {MANY_UPDATES} --net.zero-values "
+    "--optimiser.learning-rate 3e-3 --optimiser.schedule cosine",
+    "breakout": f"minatar:breakout --steps 650 --num-envs 8 {MANY_UPDATES} "
+    "--optimiser.learning-rate 5e-3",
+    "space-invaders": f"minatar:space_invaders --steps 300 --num-envs 8 {MANY_UPDATES} "
+    "--optimiser.learning-rate 5e-3",
+}
+"""Of ``discorl train``; all others are the presets'. Catch has the reference's."""
 NUM_DEALS = 20_000
 """How often results are dealt out at random, to see how far apart luck puts them."""
 
 
 def arguments_of(task: str, seed: int, precision: str) -> list[str]:
     """Arguments of ``discorl train``."""
-    if task == CATCH:
-        own = ["catch", "--rule", "disco103", "--steps", str(CATCH_STEPS)]
-    else:
-        settings = TASKS[task]
-        own = [settings.task, "--rule", "disco103", "--steps", str(settings.steps)]
-        own += settings.options("disco103")
-    return [*own, "--seed", str(seed), "--precision", precision, "--log-every", "10"]
+    given = ["--rule", "disco103", "--seed", str(seed), "--precision", precision]
+    return [*OPTIONS[task].split(), *given, "--log-every", "10"]
 
 
 def queue() -> Iterator[tuple[str, int, str]]:

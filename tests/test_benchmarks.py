@@ -20,6 +20,7 @@ from benchmarks.report import matmul_figures
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
+from discorl.cli.train import parse_train
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.presets import PRESETS, notebook
 
