@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from discorl.discovery.config import DiscoverConfig
     from discorl.discovery.discover import discover
     from discorl.discovery.presets import discovery_preset
+    from discorl.envs.registration import register_task
     from discorl.training import presets
     from discorl.training.config import TrainConfig
     from discorl.training.evaluate import evaluate
@@ -53,6 +54,7 @@ _PROGRAMS = {
     "evaluate": "discorl.training.evaluate",
     "load_agent": "discorl.training.trained_agent",
     "presets": "discorl.training.presets",
+    "register_task": "discorl.envs.registration",
     "train": "discorl.training.train",
 }
 
@@ -86,6 +88,7 @@ __all__ = [
     "load_rule",
     "mlp_agent_net",
     "presets",
+    "register_task",
     "save_rule",
     "train",
     "update_agent",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback
 import warnings
 from typing import Any
 
@@ -11,6 +12,7 @@ import tyro
 
 from discorl import __version__
 from discorl.cli.analyse import analyse_rule
+from discorl.cli.current_folder import search_current_folder
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
 from discorl.cli.rules import rules_command
@@ -38,6 +40,8 @@ discorl: train RL agents with a learned update rule.
   discorl rules fetch                download Disco103 and verify it
   discorl rules verify [RULE]        check a rule file
   discorl rules export RULE FILE     write a rule to a file that the JAX reference can also load
+
+With any command, --debug shows the whole traceback of an error.
 
 Examples:
   discorl train catch                            the best rule on this machine, about 3 minutes
@@ -67,6 +71,8 @@ OUT_OF_MEMORY = (
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
     _never_fail_to_encode()
+    if argv is None:
+        search_current_folder(sys.argv[1:])
     with steady_output(is_last=True):
         return _main(sys.argv[1:] if argv is None else argv)
 
@@ -79,9 +85,13 @@ def _main(args: list[str]) -> int:
         print(f"discorl {__version__}")
         return 0
     warnings.formatwarning = _one_line
+    is_debug = "--debug" in args
+    args = [arg for arg in args if arg != "--debug"]
     try:
         return _run(args[0], args[1:])
     except DiscorlError as e:
+        if is_debug:
+            _print_traceback(e)
         return _complain(e)
     except OSError as e:
         return _complain(f"{e.strerror or e}: {e.filename or ''}".rstrip(": "))
@@ -97,6 +107,13 @@ def _main(args: list[str]) -> int:
 def _complain(error: object) -> int:
     print(f"error: {printable(error)}", file=sys.stderr)
     return 2
+
+
+def _print_traceback(error: BaseException) -> None:
+    """The whole traceback, in which nothing can command the terminal."""
+    for part in traceback.format_exception(error):
+        for line in part.splitlines():
+            print(printable(line), file=sys.stderr)
 
 
 def _never_fail_to_encode() -> None:

@@ -46,6 +46,7 @@ def compare_runs(
 
 def evaluate_run(
     run: tyro.conf.Positional[Path],
+    task: str | None = None,
     episodes: int = 100,
     seeds: tuple[int, ...] = (0,),
     greedy: bool = False,
@@ -60,6 +61,8 @@ def evaluate_run(
 
     Args:
         run: Folder of a run.
+        task: The environment, if it was given from Python, or another one for the agent to play: a
+            task, such as MODULE:FUNCTION of yours.
         episodes: How many episodes to play for each seed.
         seeds: Seeds for the environment and for the agent's random choices.
         greedy: Always take the likeliest action, instead of sampling from the policy.
@@ -78,7 +81,7 @@ def evaluate_run(
 
     if video is not None:
         check_video_path(video)
-    agent = load_agent(run, choose_device(device))
+    agent = load_agent(run, choose_device(device), env=task)
     result = evaluate(agent, episodes, seeds, greedy, num_envs, max_steps)
     print_evaluation(result, Console())
     if json is not None:

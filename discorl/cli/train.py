@@ -26,7 +26,9 @@ def train_command(args: list[str]) -> int:
     args = [_long_name(arg, config.task) for arg in args]
     changes = parse_changes(ResumeArgs, "train", folder, config, args)
     skip_replay = changes.pop("skip_replay")
-    done = resume(replace(config, **changes), skip_replay=skip_replay)
+    changes["task"] = config.task  # a run keeps its name
+    env = value_of("--task", args)
+    done = resume(replace(config, **changes), env=env, skip_replay=skip_replay)
     return 130 if done.interrupted else 0
 
 
@@ -92,6 +94,8 @@ class ResumeArgs:
     """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
     optimiser: ResumedOptimiser
     env: ResumedEnv
+    task: str
+    """The environment, if it was given from Python: a task, such as MODULE:FUNCTION of yours."""
     skip_replay: bool = False
     """Keep the newest agent, even of a run that diverged, but start with an empty replay."""
 

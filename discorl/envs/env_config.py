@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from discorl.bounds import check_at_least
+from discorl.envs.named_code import NAME
 from discorl.envs.suites.suite_settings import SuiteSettings
 from discorl.errors import DiscorlError
 
@@ -18,6 +19,11 @@ MAX_ACTION_BINS = 10_000
 class EnvConfig:
     """Environments from Gymnasium and other packages. The names also work without 'env.'."""
 
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments to make the environment with, as JSON: '{"continuous": true}'."""
+    wrappers: tuple[str, ...] = ()
+    """Functions or classes that wrap each copy of the environment, each as MODULE:FUNCTION; the
+    first is the innermost."""
     truncation: Literal["bootstrap", "terminate"] = "bootstrap"
     """What happens at a time limit: bootstrap adds the discounted value of the final state to the
     last reward; terminate treats it as a real end, as the reference does. Rules without a value
@@ -52,8 +58,15 @@ class EnvConfig:
             )
         if self.reward_clip is not None and not 0 < self.reward_clip < math.inf:
             raise DiscorlError(f"env: reward_clip must be a number above 0, not {self.reward_clip}")
+        if not all(isinstance(name, str) for name in self.kwargs):
+            raise DiscorlError("env: kwargs must be named, as in {'continuous': True}")
+        for name in self.wrappers:
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise DiscorlError(f"env: a wrapper is written MODULE:FUNCTION, not {name!r:.80}")
 
 
+BY_NAME = ("kwargs", "wrappers")
+"""Settings of an environment that has a name and is made here."""
 MAKING = ("workers", "autoreset")
 """Settings of how copies of an environment are made."""
 OURS = ("truncation", "suite")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from discorl import optim
 from discorl.agents.agent import Agent, adam_clip, agent_net
@@ -29,12 +32,40 @@ def make_environment(
     """
     num_envs = ranks.shard(config.num_envs, "num_envs")
     if env is None:
-        with importing_for(resumed, config.task) if resumed else nullcontext():
-            made = make_env(config.task, num_envs, ranks.device, config.env, config.frame_stack)
+        wrappers = config.env.wrappers
+        with importing_for(resumed, config.task, wrappers) if resumed else nullcontext():
+            return copies_of(config, config.task, num_envs, ranks.device)
+    config = without_names(config) if resumed else config
+    return copies_of(config, env, num_envs, ranks.device)
+
+
+PYTHON_ENV = "python_env"
+"""The entry of config.json that says that the environment was given from Python."""
+
+
+def check_env_is_given(folder: Path, content: dict[str, Any], env: Any) -> None:
+    """Raise if only the user can supply the environment of a run, by its config.json."""
+    if env is None and content.get(PYTHON_ENV):
+        raise DiscorlError(
+            f"{folder} was trained on an environment that was given from Python, and needs it "
+            "again: pass env= to load_agent or resume, or on the command line "
+            "--task MODULE:FUNCTION, a function of yours that makes it"
+        )
+
+
+def without_names(config: TrainConfig) -> TrainConfig:
+    """The settings for an environment that replaces the one that the run named."""
+    return replace(config, env=replace(config.env, kwargs={}, wrappers=()))
+
+
+def copies_of(config: TrainConfig, env: Any, num_envs: int, device: torch.device) -> Env:
+    """Copies of an environment: of a task by its name, or of what the user supplied."""
+    if isinstance(env, str):
+        made = make_env(env, num_envs, device, config.env, config.frame_stack)
     else:
         from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
-        made = as_env(env, num_envs, ranks.device, config.env, f"'{config.task}'")
+        made = as_env(env, num_envs, device, config.env, f"'{config.task}'")
     set_timeout(made, config.timeout_minutes)
     return made
 

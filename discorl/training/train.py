@@ -27,7 +27,13 @@ from discorl.runs.files import save_params
 from discorl.runs.metrics import Row, is_due
 from discorl.runs.program import Diverged, RunResult
 from discorl.runs.run import run
-from discorl.training.build import compiled, make_agent, make_environment
+from discorl.training.build import (
+    PYTHON_ENV,
+    check_env_is_given,
+    compiled,
+    make_agent,
+    make_environment,
+)
 from discorl.training.config import MAY_CHANGE, TrainConfig
 from discorl.training.divergence import LossGuard, explain, extremes, most_extreme
 from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
@@ -40,6 +46,7 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
 
     ``env`` replaces the environment that ``config.task`` names: a function that makes a
     ``gymnasium.Env``, a ready ``gymnasium.vector.VectorEnv``, or an environment of our own kind.
+    To evaluate the agent or to resume the run, give it again.
     Ctrl-C ends the run early, and so does an environment that fails; what was learnt is kept, and
     ``resume`` continues from it. Started by torchrun, the processes share the environments and the
     batch.
@@ -89,6 +96,8 @@ class Training:
                 f"{config.out} is a run of {size} process(es), not {ranks.size}: "
                 f"use torchrun --nproc-per-node {size}"
             )
+        if before and config.out:
+            check_env_is_given(config.out, before, self._users_env)
         config = self._completed(config)
         resumed = config.out if before else None
         self.env = make_environment(config, ranks, self._users_env, resumed)
@@ -224,4 +233,5 @@ class Training:
         # With several processes each has a device of that type.
         used = str(device) if self.ranks.size == 1 else device.type
         rule = {"rule": self.choice.name, "resolved_rule": resolved_rule(self.choice)}
-        return dataclasses.asdict(self.config) | {"device": used} | rule
+        given = {} if self._users_env is None else {PYTHON_ENV: True}
+        return dataclasses.asdict(self.config) | {"device": used} | rule | given

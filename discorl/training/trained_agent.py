@@ -11,12 +11,12 @@ from torch import Tensor
 
 from discorl.agents.acting import Acting, begin, take_step
 from discorl.agents.agent import agent_net
-from discorl.envs.base import Env, set_timeout
-from discorl.envs.registry import make_env
+from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.runs.files import load_params
 from discorl.runs.imports import importing_for
+from discorl.training.build import check_env_is_given, copies_of, without_names
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
 from discorl.types import Params
@@ -31,10 +31,12 @@ class LoadedAgent:
     rule_name: str
     net: AgentNet
     device: torch.device
+    env: Any = None
+    """The environment that the user gave, in place of the one that the run names."""
 
     def make_env(self, num_envs: int) -> Env:
-        """Copies of the environment that the agent was trained on."""
-        return make_run_env(self.folder, self.config, num_envs, self.device)
+        """Copies of the environment that the agent was trained on, or of the one given since."""
+        return make_run_env(self.folder, self.config, num_envs, self.device, self.env)
 
     def begin(self, env: Env, seed: int) -> Acting:
         """Before the first step."""
@@ -60,12 +62,19 @@ class LoadedAgent:
         return actions, at
 
 
-def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> LoadedAgent:
-    """Rebuild the agent of a run from config.json and agent.npz."""
+def load_agent(
+    folder: Path | str, device: torch.device | str = "cpu", env: Any = None
+) -> LoadedAgent:
+    """Rebuild the agent of a run from config.json and agent.npz.
+
+    ``env`` replaces the environment that the run names, as in ``train``; it may also be the name of
+    a task. An agent that was trained on an environment from Python needs it again.
+    """
     folder, device = Path(folder), torch.device(device)
     config, content = read_config(folder)
+    check_env_is_given(folder, content, env)
     params = load_params(folder / "agent.npz")
-    spec, rule = make_run_env(folder, config, 1, device).spec, choose_rule(config).rule
+    spec, rule = make_run_env(folder, config, 1, device, env).spec, choose_rule(config).rule
     with torch.device("meta"):  # a structure only: config.json may ask for more than the file has
         net = agent_net(spec, rule, config.net)
     try:
@@ -76,7 +85,7 @@ def load_agent(folder: Path | str, device: torch.device | str = "cpu") -> Loaded
             f"{folder / 'agent.npz'} does not fit the network that config.json describes: {reason}"
         ) from None
     return LoadedAgent(
-        folder, config, str(content.get("rule", config.rule)), net.to(device).eval(), device
+        folder, config, str(content.get("rule", config.rule)), net.to(device).eval(), device, env
     )
 
 
@@ -85,12 +94,16 @@ def _like(expected: Params, params: Params) -> Params:
     return {k: p.to(expected[k].dtype) if k in expected else p for k, p in params.items()}
 
 
-def make_run_env(folder: Path, config: TrainConfig, num_envs: int, device: torch.device) -> Env:
-    """Copies of a run's environment, with the settings of the run."""
-    with importing_for(folder, config.task):
-        env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
-    set_timeout(env, config.timeout_minutes)
-    return prepare_env(folder, env)
+def make_run_env(
+    folder: Path, config: TrainConfig, num_envs: int, device: torch.device, env: Any = None
+) -> Env:
+    """Copies of a run's environment, or of the user's ``env``, with the settings of the run."""
+    if env is None:
+        with importing_for(folder, config.task, config.env.wrappers):
+            made = copies_of(config, config.task, num_envs, device)
+    else:
+        made = copies_of(without_names(config), env, num_envs, device)
+    return prepare_env(folder, made)
 
 
 def prepare_env(folder: Path, env: Env) -> Env:

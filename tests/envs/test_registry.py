@@ -79,6 +79,8 @@ def test_wrong_names_and_sizes(name: str, message: str) -> None:
 
 
 CHANGED: dict[str, Any] = {
+    "kwargs": {"size": 3},
+    "wrappers": ("gymnasium.wrappers:TimeAwareObservation",),
     "workers": "async",
     "autoreset": "next-step",
     "action_bins": 7,

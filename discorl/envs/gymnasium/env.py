@@ -12,11 +12,12 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.envs.env_config import EnvConfig
+from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
-from discorl.envs.gymnasium.vector import close_vector, one_line
+from discorl.envs.gymnasium.vector import close_vector
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv, dead_worker
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import EnvSpec, Observation, TimeStep

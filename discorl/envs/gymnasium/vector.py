@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv
@@ -47,7 +48,23 @@ def make_vector(
     except PASS:
         raise
     except BaseException as e:
-        raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
+        raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from e
+
+
+def make_guarded(factory: Factory, who: str) -> gymnasium.Env:
+    """What the factory makes, if it is an environment; ``who`` is its name in errors."""
+    try:
+        env = factory()
+    except PASS:
+        raise
+    except BaseException as e:
+        raise DiscorlError(f"{who} could not be made: {one_line(e)}") from e
+    if not isinstance(env, gymnasium.Env):
+        made = type(env).__name__
+        raise DiscorlError(f"the factory of {who} made a {made}, not a gymnasium.Env")
+    if not isinstance(getattr(env, "action_space", None), gymnasium.Space):
+        raise DiscorlError(f"{who} has no action space: set its action_space")
+    return env
 
 
 class _Guard(gymnasium.Wrapper):
@@ -61,20 +78,7 @@ class _Guard(gymnasium.Wrapper):
     @classmethod
     def around(cls, factory: Factory, index: int) -> gymnasium.Env:
         """Make an environment and guard it."""
-        try:
-            env = factory()
-        except PASS:
-            raise
-        except BaseException as e:
-            raise DiscorlError(f"environment {index} could not be made: {one_line(e)}") from e
-        if not isinstance(env, gymnasium.Env):
-            raise DiscorlError(
-                f"the factory of environment {index} made a {type(env).__name__}, not a "
-                "gymnasium.Env"
-            )
-        if not isinstance(getattr(env, "action_space", None), gymnasium.Space):
-            raise DiscorlError(f"environment {index} has no action space: set its action_space")
-        return cls(env, index)
+        return cls(make_guarded(factory, f"environment {index}"), index)
 
     def close(self) -> None:
         with self._naming("close"):
@@ -122,12 +126,3 @@ def close_vector(envs: VectorEnv) -> None:
         envs.close(terminate=True)
     else:
         envs.close()
-
-
-def one_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # its own __str__ fails
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
