@@ -43,6 +43,9 @@ class EnvConfig:
     image_layout: Literal["auto", "channels-first", "channels-last"] = "auto"
     """Which axis of an image holds the channels; auto picks the first if it is shorter than the
     last, otherwise the last."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of their discounted sum, and clip them to
+    plus or minus 10, before scaling. Reported episode returns are as the environment gave them."""
     reward_scale: float = 1.0
     """Multiply every reward by this. Reported episode returns are unscaled."""
     reward_clip: float | None = None

@@ -117,6 +117,6 @@ def prepare_env(folder: Path, env: Env) -> Env:
             f"{folder} has no env.npz, the scale of the observations that the agent was trained "
             "with: resume the run (discorl train --resume) until it ends or is stopped"
         )
-    if (normaliser := getattr(env, "normaliser", None)) is not None:
-        normaliser.frozen = True  # an evaluation learns nothing
+    if hasattr(env, "freeze"):
+        own.freeze()
     return env

@@ -86,6 +86,7 @@ CHANGED: dict[str, Any] = {
     "action_bins": 7,
     "normalize_observations": True,
     "image_layout": "channels-last",
+    "normalize_rewards": True,
     "reward_scale": 0.1,
     "reward_clip": 1.0,
 }
