@@ -132,12 +132,8 @@ def test_the_first_lines_of_python_run(
 
 
 HELPS = [
-    *(
-        "",  # all of them
-        "train catch",
-        "train gym:CartPole-v1",
-        "discover suite",
-    ),
+    "",  # what they have in common
+    *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
     *("analyse", "compare", "evaluate", "envs", "rules list", "rules fetch", "rules export"),
 ]

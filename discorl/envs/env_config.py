@@ -34,6 +34,10 @@ class EnvConfig:
     autoreset: Literal["same-step", "next-step"] = "same-step"
     """When a copy resets: in the step that ends the episode, or in an extra step that is left out
     of learning."""
+    exact_resume: bool = False
+    """Resume in the middle of episodes: each has a seed of its own, and is played again from it by
+    the same actions. That takes an environment in which nothing else matters; if one shows
+    something else than before, new episodes begin, and a message says so."""
     action_bins: int = 5
     """How many evenly spaced values each dimension of a continuous action can take, from its
     lowest to its highest. The agent chooses among all combinations."""
@@ -61,6 +65,8 @@ class EnvConfig:
             )
         if self.reward_clip is not None and not 0 < self.reward_clip < math.inf:
             raise DiscorlError(f"env: reward_clip must be a number above 0, not {self.reward_clip}")
+        if self.exact_resume and self.autoreset != "same-step":
+            raise DiscorlError("env: exact_resume needs --autoreset same-step")
         if not all(isinstance(name, str) for name in self.kwargs):
             raise DiscorlError("env: kwargs must be named, as in {'continuous': True}")
         for name in self.wrappers:
@@ -70,7 +76,7 @@ class EnvConfig:
 
 BY_NAME = ("kwargs", "wrappers")
 """Settings of an environment that has a name and is made here."""
-MAKING = ("workers", "autoreset")
+MAKING = ("workers", "autoreset", "exact_resume")
 """Settings of how copies of an environment are made."""
 OURS = ("truncation", "suite")
 """Not checked here: training handles time limits, and suite options have their own check."""

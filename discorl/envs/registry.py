@@ -66,7 +66,7 @@ def make_env(
         from discorl.envs.gymnasium import GymnasiumEnv
 
         options = options or EnvConfig()
-        check_unchanged(options, f"'{name}'", BY_NAME)
+        check_unchanged(options, f"'{name}'", (*BY_NAME, "exact_resume"))
         envs = suite.make(
             name,
             num_envs,

@@ -65,7 +65,8 @@ def resume(
 
     ``config`` is what ``read_config`` gave; ``training.config.MAY_CHANGE`` lists what may differ.
     With environments on tensors the result is the same, bit for bit, as that of a run that was
-    never interrupted. Others, such as Gymnasium's, start new episodes.
+    never interrupted. Others, such as Gymnasium's, start new episodes, unless ``exact_resume`` is
+    on in ``config.env``.
 
     A run that diverged goes back to its last good checkpoint. With ``skip_replay`` it keeps the
     newest agent instead, and starts with an empty replay. Rewards of another scale need one, too.
@@ -129,6 +130,7 @@ class Training:
         """Act; store what was seen; learn from a sample of what is stored."""
         del folder
         state, config = self.state, self.config
+        state.env_memory.is_ahead = True
         try:
             rollout, after = act(
                 self.agent.net,
@@ -141,7 +143,7 @@ class Training:
         finally:
             self._check_losses()  # of the step before
         check_rollout(rollout)
-        state.acting = after
+        state.acting, state.env_memory.is_ahead = after, False
         state.replay.add(rollout)
         state.episodes.observe(rollout)
         state.step += 1
@@ -204,7 +206,7 @@ class Training:
 
     def restore(self, content: dict[str, Any] | None) -> str:
         """Set the newborn state to a checkpoint's."""
-        is_exact, has_replay = restore_state(
+        is_exact, has_replay, differs = restore_state(
             *(self.state, content, self.agent, self.env),
             *(self.config, self._before, self._skip_replay),
         )
@@ -213,7 +215,10 @@ class Training:
             notes.append("The rewards have another scale now, so the replay starts empty")
         if not is_exact:
             rest = "; the rest is exact" if has_replay else ""
-            notes.append(f"These environments cannot be saved, so they start new episodes{rest}")
+            why = "These environments cannot be saved, so they"
+            if differs:
+                why = f"The episodes were played again, but {differs}: the environments"
+            notes.append(f"{why} start new episodes{rest}")
         return "\n".join(notes)
 
     def finish(self, folder: Path, rows: Iterable[Row]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,7 @@ def make_run_env(
     folder: Path, config: TrainConfig, num_envs: int, device: torch.device, env: Any = None
 ) -> Env:
     """Copies of a run's environment, or of the user's ``env``, with the settings of the run."""
+    config = replace(config, env=replace(config.env, exact_resume=False))  # nothing is resumed
     if env is None:
         with importing_for(folder, config.task, config.env.wrappers):
             made = copies_of(config, config.task, num_envs, device)

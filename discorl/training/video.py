@@ -100,7 +100,7 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
     # As it is, and where it can be looked at.
-    here = replace(agent.config.env, workers="sync", kwargs={}, wrappers=())
+    here = replace(agent.config.env, workers="sync", kwargs={}, wrappers=(), exact_resume=False)
     config = replace(agent.config, env=here)
     env = prepare_env(agent.folder, copies_of(config, lambda: drawn, 1, agent.device))
     return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)

@@ -83,6 +83,7 @@ CHANGED: dict[str, Any] = {
     "wrappers": ("gymnasium.wrappers:TimeAwareObservation",),
     "workers": "async",
     "autoreset": "next-step",
+    "exact_resume": True,
     "action_bins": 7,
     "normalize_observations": True,
     "image_layout": "channels-last",

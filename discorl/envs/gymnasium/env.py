@@ -176,6 +176,16 @@ class GymnasiumEnv:
             self._rewards.load_state_dict(rewards)
         self.normaliser.load_state_dict({k: x for k, x in state.items() if k not in rewards})
 
+    def recording(self) -> list[dict[str, Any]] | None:
+        """The episodes that are being played, if ``exact_resume`` is on: see ``Recorded``."""
+        return list(self._call("call", "recording")) if self._options.exact_resume else None
+
+    def replay(self, recording: list[dict[str, Any]]) -> str:
+        """Play episodes again that were recorded; says what went differently, or nothing."""
+        if len(recording) != self.num_envs:
+            return f"there are {self.num_envs} environments, not {len(recording)}"
+        return next(filter(None, self._call("call", "replay", recording)), "")
+
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
         if not self._owned or self._envs.closed:

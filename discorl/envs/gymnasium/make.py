@@ -149,7 +149,12 @@ def _copies(
     num_agents: int,
 ) -> GymnasiumEnv:
     check_copies(num_envs)
-    envs = make_vector([factory] * num_envs, options.workers, AUTORESET[options.autoreset])
+    envs = make_vector(
+        [factory] * num_envs,
+        options.workers,
+        AUTORESET[options.autoreset],
+        recorded=options.exact_resume,
+    )
     return GymnasiumEnv(envs, device, name=name, options=options, owned=True, num_agents=num_agents)
 
 

@@ -16,6 +16,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
+from discorl.envs.gymnasium.recorded import Recorded
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv
 from discorl.errors import DiscorlError, EnvFailure
@@ -33,15 +34,16 @@ def make_vector(
     autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
     *,
     copy: bool = False,
+    recorded: bool = False,
 ) -> VectorEnv:
     """One vector environment of one copy from each factory.
 
     Without ``copy`` a step is shown in the same arrays as the one before, which is right where
-    observations become tensors at once.
+    observations become tensors at once. ``recorded`` ones can play their episodes again.
     """
     if not factories:
         raise DiscorlError("num_envs must be at least 1, not 0")
-    guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
+    guarded = [partial(_Guard.around, factory, i, recorded) for i, factory in enumerate(factories)]
     try:
         kind: type[VectorEnv] = SyncVectorEnv if workers == "sync" else ReportingAsyncVectorEnv
         return call_without_exit(kind, guarded, copy=copy, autoreset_mode=autoreset)
@@ -76,9 +78,10 @@ class _Guard(gymnasium.Wrapper):
         self._leaves = observation_leaves(env.observation_space, self._who, "auto")
 
     @classmethod
-    def around(cls, factory: Factory, index: int) -> gymnasium.Env:
+    def around(cls, factory: Factory, index: int, recorded: bool) -> gymnasium.Env:
         """Make an environment and guard it."""
-        return cls(make_guarded(factory, f"environment {index}"), index)
+        env = make_guarded(factory, f"environment {index}")
+        return cls(Recorded(env, index) if recorded else env, index)
 
     def close(self) -> None:
         with self._naming("close"):
