@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from discorl.discovery.presets import discovery_preset
     from discorl.envs.registration import register_task
     from discorl.training import presets
+    from discorl.training.callback import RunView
     from discorl.training.config import TrainConfig
     from discorl.training.evaluate import evaluate
     from discorl.training.train import train
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 # time that this package adds to importing torch. They are imported when they are first asked for.
 _PROGRAMS = {
     "DiscoverConfig": "discorl.discovery.config",
+    "RunView": "discorl.training.callback",
     "TrainConfig": "discorl.training.config",
     "compare": "discorl.comparison.compare",
     "discover": "discorl.discovery.discover",
@@ -74,6 +76,7 @@ __all__ = [
     "PolicyGradient",
     "Replay",
     "Rollout",
+    "RunView",
     "ThreadTuner",
     "TrainConfig",
     "UpdateRule",

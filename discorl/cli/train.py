@@ -90,6 +90,10 @@ class ResumeArgs:
     """How long to wait for another process or an environment of --workers async."""
     progress: Literal["auto", "bar", "lines", "none"]
     """How to show progress; auto draws a bar on a terminal and prints lines elsewhere."""
+    stop_at_return: float | None
+    """End the run when its mean return reaches this."""
+    max_minutes: float | None
+    """End the run after so many minutes, with those before it was resumed."""
     max_loss: float
     """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
     optimiser: ResumedOptimiser

@@ -32,7 +32,7 @@ from discorl.runs.config_file import from_json, read_settings
 from discorl.runs.curves import plot_discovery
 from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row
-from discorl.runs.program import Diverged, read_metrics
+from discorl.runs.program import Asked, Diverged, read_metrics
 from discorl.runs.run import run
 from discorl.types import Params
 
@@ -219,6 +219,13 @@ class Discovering:
         flat = distributed.mean(flat) * self.ranks.size
         parts = flat.split([p.numel() for p in params.values()])
         return {k: x.reshape(p.shape) for (k, p), x in zip(params.items(), parts, strict=True)}
+
+    def watch(self, folder: Path, row: Row | None) -> None:
+        """Nobody looks on."""
+
+    def asked(self) -> Asked:
+        """Nothing."""
+        return Asked()
 
     def row(self) -> Row:
         """Returns of the population, how the rule moves and, at times, held-out tasks."""

@@ -20,6 +20,8 @@ MAIN_METRICS = ("success", "return", "meta_return")
 VALIDATION = "validation"
 SCORES = {VALIDATION: "the rule", f"{VALIDATION}_average": "its moving average"}
 """How the picture calls the scores of a rule on held-out tasks."""
+EVALUATIONS = {"eval/sampled": "evaluated, sampled", "eval/greedy": "evaluated, greedy"}
+"""How the picture calls the scores of evaluations."""
 MAX_POINTS = 8000
 """Points kept of a line in a picture: some for every pixel of its width."""
 
@@ -30,12 +32,24 @@ def main_metric(names: Collection[str]) -> str:
 
 
 def plot_curve(path: Path, rows: Iterable[Row], title: str, success_name: str) -> None:
-    """Draw return or success rate, and the loss, against environment steps."""
-    lines = _lines(rows, "env_steps", lambda name: name in (*MAIN_METRICS, "loss"))
+    """Draw return or success rate, in training and in evaluations, and the loss, against
+    environment steps."""
+    evaluations = (f"{name}{ending}" for name in EVALUATIONS for ending in ("", "_success"))
+    wanted = (*MAIN_METRICS, "loss", *evaluations)
+    lines = _lines(rows, "env_steps", lambda name: name in wanted)
     metric = main_metric(lines.keys())
+    evaluated = {
+        label: line
+        for name, label in EVALUATIONS.items()
+        if (line := lines.get(f"{name}_success" if metric == "success" else name))
+    }
     figure = _new_figure(8, 5)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    _draw(upper, lines.get(metric), color="#2d6cdf")
+    _draw(upper, lines.get(metric), color="#2d6cdf", label="in training")
+    for (label, line), color in zip(evaluated.items(), ("#d9482b", "#2f9e44"), strict=False):
+        _draw(upper, line, color=color, label=label, marker="o", markersize=3)
+    if evaluated:
+        upper.legend(fontsize=8)
     _draw(lower, lines.get("loss"), color="#888888")
     upper.set(title=title, ylabel=success_name if metric == "success" else "return")
     if metric == "success":

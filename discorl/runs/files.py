@@ -31,7 +31,8 @@ MAX_PARAMS_BYTES, MAX_PARAMS = 4 * 2**30, 10_000
 """Of an agent: a thousand million parameters; the paper's largest have a few per cent of that."""
 PARAMS_DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
 WRITTEN = {
-    ".": r"(?:config\.json|metrics\.jsonl|(?:agent|env|rule)\.npz|curve\.png|wandb-id|\.torchrun)",
+    ".": r"(?:config\.json|metrics\.jsonl|(?:agent|env|rule|best|best-env)\.npz|curve\.png"
+    r"|wandb-id|\.torchrun)",
     "checkpoints": r"checkpoint-\d+(?:-[a-z]+)?\.dc",
     "snapshots": r"rule-\d+\.npz",
 }

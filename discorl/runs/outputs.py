@@ -43,6 +43,8 @@ class Outputs:
         self.folder = folder
         self.rows: Iterable[Row] = ()
         """All that were logged so far; they are in the file, not in memory."""
+        self.saved: Path | None = None
+        """The last checkpoint that this process knows of."""
         self._program = program
         self._metrics: MetricsFile | None = None
         self._logged = Rewound()
@@ -88,8 +90,8 @@ class Outputs:
         is_last = step == self._program.config.steps
         return self._metrics is not None and is_last and self._logged.last_step != step
 
-    def log(self) -> None:
-        """Send a row of metrics everywhere."""
+    def log(self) -> Row | None:
+        """Send a row of metrics everywhere; returns it in the first process."""
         values = self._program.row()
         state, now = self._program.state, self.tick()
         last_step, last_time = self._last_row
@@ -101,12 +103,13 @@ class Outputs:
             row["env_steps_per_second"] = round(rate * values["env_steps"] / state.step, 1)
         row |= values
         if self._metrics is None:
-            return
+            return None
         gap, self._logged = self._logged.open_gap, Rewound(state.step)
         self._metrics.write(row | {GAP: gap} if gap else row)
         for log in self._logs:
             log.write(row)
         self._progress.update(state.step, row)
+        return row
 
     def tick(self) -> float:
         """Note how long the run has taken; returns the time."""
@@ -128,7 +131,8 @@ class Outputs:
             self._metrics.sync()  # the rows before the state that follows them
             self._checkpoints.save(step, content, is_diverged)
         self._saved_at = time.monotonic()
-        return self._checkpoints.path(step, is_diverged)
+        self.saved = self._checkpoints.path(step, is_diverged)
+        return self.saved
 
 
 def _lost(path: Path, gaps: Sequence[Gap]) -> str:

@@ -18,6 +18,22 @@ class Diverged(DiscorlError):  # noqa: N818 - reads as a sentence where it is ca
     """Learning went wrong. The program's state is what it was before that, and worth keeping."""
 
 
+class CallbackFailed(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """A function of the user's that looks on has failed. What was learnt is worth keeping."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a program asks of the shell between two steps; in the first process, for all."""
+
+    stop: str = ""
+    """Why the run should end here, or nothing."""
+    checkpoint: bool = False
+    """Whether to save one now."""
+    failure: CallbackFailed | None = None
+    """What went wrong in someone who only looks on; it stops the run as well."""
+
+
 class RunConfig(Protocol):
     """The settings that every kind of run has."""
 
@@ -103,6 +119,14 @@ class Program(Protocol):
         """Take one step. Files written along the way go into ``folder``."""
         ...
 
+    def watch(self, folder: Path, row: Row | None) -> None:
+        """Look on, after each step; ``row`` was just logged, if one was due. It changes nothing."""
+        ...
+
+    def asked(self) -> Asked:
+        """What the program wants now; also before the first step of a run that is resumed."""
+        ...
+
     def row(self) -> Row:
         """The metrics since the last row, averaged over the processes."""
         ...
@@ -132,6 +156,9 @@ class RunResult:
 
     folder: Path
     interrupted: bool
+    """Whether a signal ended it before its last step."""
+    stopped: str = ""
+    """Why it ended before its last step, if it was asked to: by a callback, or by a setting."""
 
     @property
     def metrics(self) -> list[Row]:

@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from discorl.runs.terminal import say
 
 NUM_LINES = 20
+JUDGEMENTS = {"validation": "validation", "eval/sampled": "eval", "eval/greedy": "eval"}
+"""Scores that only some rows have; of several in a row, the first is shown until the next."""
 
 
 class RunProgress:
@@ -25,7 +27,7 @@ class RunProgress:
         self._success_name = success_name
         self._console = console
         self._start = time.monotonic()
-        self._validation = ""  # the last one known
+        self._judgement = ""  # the last one known
         self._first = first  # steps that were done before, in the run this one resumes
         self._printed = first * NUM_LINES // total
         self._bar = Progress(
@@ -65,10 +67,12 @@ class RunProgress:
             shown.append(f"return {metrics['return']:.2f}")
         if "meta_return" in metrics:
             shown.append(f"meta-return {metrics['meta_return']:.2f}")
-        if "validation" in metrics:
-            self._validation = f"validation {metrics['validation']:.2f}"
-        if self._validation:
-            shown.append(self._validation)
+        for name, label in JUDGEMENTS.items():
+            if name in metrics:
+                self._judgement = f"{label} {metrics[name]:.2f}"
+                break
+        if self._judgement:
+            shown.append(self._judgement)
         if "success" in metrics:
             shown.append(f"{self._success_name} {metrics['success']:.0%}")
         if "loss" in metrics:

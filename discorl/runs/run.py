@@ -22,7 +22,7 @@ from discorl.runs.files import held, started_folder
 from discorl.runs.interrupt import StopRequest
 from discorl.runs.malloc import keep_freed_memory
 from discorl.runs.outputs import Outputs
-from discorl.runs.program import Diverged, Program, RunResult
+from discorl.runs.program import CallbackFailed, Diverged, Program, RunResult
 from discorl.runs.steady_output import steady_output
 from discorl.runs.terminal import say
 from discorl.runs.threads import ThreadTuner
@@ -192,17 +192,19 @@ def _settings(program: Program, folder: Path, before: dict[str, Any]) -> dict[st
 
 def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
     """All steps; then the result, however they ended."""
-    folder, ranks, failure = outputs.folder, program.ranks, None
+    folder, ranks, failure, stopped = outputs.folder, program.ranks, None, ""
     kept = [folder / program.result]
     with StopRequest(ranks.size > 1) as stop:
         with outputs, _threads(program) as threads:
             try:
-                _step_to_the_end(program, outputs, threads, stop)
+                stopped = _step_to_the_end(program, outputs, threads, stop)
             except KeyboardInterrupt:
                 stop.reason = stop.reason or "Ctrl-C"
                 # Worker processes of the user's may report it, too: like any failure of theirs.
                 if not stop.insisted and ranks.size == 1:
                     outputs.save_checkpoint()
+            except CallbackFailed as e:  # the loop has saved a checkpoint, if any are wanted
+                failure, kept = e, [*filter(None, [outputs.saved]), *kept]
             except (Diverged, EnvFailure, LostContact) as e:
                 # A signal to all processes of the job may have ended environments as well.
                 failure = None if stop.requested and isinstance(e, EnvFailure) else e
@@ -216,11 +218,11 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
     if failure:
         there = " and ".join(map(str, kept))
         said = f"{failure} (what was learnt before that is in {there})"
-        if isinstance(failure, Diverged) and len(kept) > 1:
+        if isinstance(failure, Diverged | CallbackFailed) and len(kept) > 1:
             said += f". To continue: discorl {program.kind} --resume {folder}"
         raise type(failure)(said) from failure
     distributed.mark_as_ended(folder, ranks)
-    interrupted = program.state.step < program.config.steps
+    interrupted = program.state.step < program.config.steps and not stopped
     if interrupted:
         reason = stop.reason or "another process"
         say(console, f"Stopped by {reason}; the results so far are in {folder}")
@@ -228,8 +230,9 @@ def _run(program: Program, outputs: Outputs, console: Console) -> RunResult:
             command = f"discorl {program.kind} --resume {folder}"
             say(console, f"Resume with: {command}")
     else:
-        say(console, *f"Done. {where}".splitlines())
-    return RunResult(folder, interrupted)
+        done = f"Stopped early: {stopped}" if stopped else "Done"
+        say(console, *f"{done}. {where}".splitlines())
+    return RunResult(folder, interrupted, stopped)
 
 
 def _threads(program: Program) -> ThreadTuner:
@@ -243,21 +246,29 @@ def _threads(program: Program) -> ThreadTuner:
 
 def _step_to_the_end(
     program: Program, outputs: Outputs, threads: ThreadTuner, stop: StopRequest
-) -> None:
-    """The loop. A last row that is not due goes into no checkpoint: more steps may follow it."""
+) -> str:
+    """The loop; returns why the program has ended it early, if it has.
+
+    A last row that is not due goes into no checkpoint: more steps may follow it.
+    """
     state, steps = program.state, program.config.steps
-    while state.step < steps:
+    asked = program.asked()
+    is_last, (is_over,) = False, distributed.any_of(bool(asked.stop))
+    while state.step < steps and not (is_last or is_over):
         with threads.step():
             program.step(outputs.folder)
         outputs.tick()
-        if outputs.row_is_due():
-            outputs.log()
-        is_last, is_due = distributed.any_of(
-            state.step == steps or stop.requested, outputs.checkpoint_is_due()
+        program.watch(outputs.folder, outputs.log() if outputs.row_is_due() else None)
+        asked = program.asked()
+        is_last, is_over, is_due = distributed.any_of(
+            state.step == steps or stop.requested or asked.failure is not None,
+            bool(asked.stop),
+            asked.checkpoint or outputs.checkpoint_is_due(),
         )
-        if is_last or is_due:
+        if is_last or is_over or is_due:
             outputs.save_checkpoint()
-        if is_last:
-            break
+    if asked.failure:
+        raise asked.failure
     if any(distributed.any_of(outputs.lacks_last_row())):
         outputs.log()
+    return (asked.stop or "by the first process") if is_over and state.step < steps else ""

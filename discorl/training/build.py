@@ -31,12 +31,33 @@ def make_environment(
     ``resumed`` is the folder of the run whose config.json named the task.
     """
     num_envs = ranks.shard(config.num_envs, "num_envs")
+    return make_copies(num_envs, config, ranks.device, env, resumed)
+
+
+def make_copies(
+    num_envs: int,
+    config: TrainConfig,
+    device: torch.device,
+    env: Any = None,
+    resumed: Path | None = None,
+) -> Env:
+    """Any number of copies, for any purpose; ``env`` may also be the name of a task."""
     if env is None:
         wrappers = config.env.wrappers
         with importing_for(resumed, config.task, wrappers) if resumed else nullcontext():
-            return copies_of(config, config.task, num_envs, ranks.device)
-    config = without_names(config) if resumed else config
-    return copies_of(config, env, num_envs, ranks.device)
+            made = make_env(config.task, num_envs, device, config.env, config.frame_stack)
+    else:
+        options = config.env
+        if resumed:  # it replaces the one that the run made by name
+            options = replace(options, kwargs={}, wrappers=())
+        if isinstance(env, str):
+            made = make_env(env, num_envs, device, options, config.frame_stack)
+        else:
+            from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+
+            made = as_env(env, num_envs, device, options, f"'{config.task}'")
+    set_timeout(made, config.timeout_minutes)
+    return made
 
 
 PYTHON_ENV = "python_env"
@@ -51,23 +72,6 @@ def check_env_is_given(folder: Path, content: dict[str, Any], env: Any) -> None:
             "again: pass env= to load_agent or resume, or on the command line "
             "--task MODULE:FUNCTION, a function of yours that makes it"
         )
-
-
-def without_names(config: TrainConfig) -> TrainConfig:
-    """The settings for an environment that replaces the one that the run named."""
-    return replace(config, env=replace(config.env, kwargs={}, wrappers=()))
-
-
-def copies_of(config: TrainConfig, env: Any, num_envs: int, device: torch.device) -> Env:
-    """Copies of an environment: of a task by its name, or of what the user supplied."""
-    if isinstance(env, str):
-        made = make_env(env, num_envs, device, config.env, config.frame_stack)
-    else:
-        from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
-
-        made = as_env(env, num_envs, device, config.env, f"'{config.task}'")
-    set_timeout(made, config.timeout_minutes)
-    return made
 
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
@@ -85,8 +89,7 @@ def make_optimiser(config: TrainConfig) -> optim.Transform:
 def learning_rate(config: TrainConfig) -> float | optim.Schedule:
     """The learning rate over the updates of a run; the warm-up is given in environment steps."""
     c = config.optimiser
-    env_steps = config.num_envs * config.rollout_length
-    warmup = round(c.warmup_steps * config.updates_per_step / env_steps)
+    warmup = round(c.warmup_steps * config.updates_per_step / config.env_steps_per_step)
     if c.schedule == "cosine":
         total = config.steps * config.updates_per_step
         return optim.warmup_cosine(c.learning_rate, warmup, total)

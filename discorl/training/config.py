@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from discorl.agents.replay import num_trajectories
-from discorl.bounds import MAX_AT_ONCE, check_above_0, check_at_least, check_shares, shown
+from discorl.bounds import (
+    MAX_AT_ONCE,
+    check_above_0,
+    check_at_least,
+    check_numbers,
+    check_shares,
+    shown,
+)
 from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
@@ -101,6 +108,19 @@ class TrainConfig:
     """Training steps between lines of metrics.jsonl."""
     log: str = ""
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
+    eval_every: int = 0
+    """Training steps between evaluations, which play whole episodes on environments of their own
+    and keep the best agent, best.npz; 0 for none."""
+    eval_episodes: int = 20
+    """Episodes of an evaluation, with each policy."""
+    eval_policy: Literal["both", "sampled", "greedy"] = "both"
+    """Evaluate with sampled actions, with the likeliest ones, or with both; of both, the sampled
+    ones decide which agent is the best."""
+    stop_at_return: float | None = None
+    """End the run when its mean return reaches this: that of an evaluation, or without --eval-every
+    that of the last episodes in training, which 'return' in metrics.jsonl shows."""
+    max_minutes: float | None = None
+    """End the run after so many minutes, with those before it was resumed."""
     max_loss: float = 1e6
     """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
     timeout_minutes: float = 10.0
@@ -129,6 +149,12 @@ class TrainConfig:
         log_names(self.log)
         check_threads(self.threads)
         check_timeout(self.timeout_minutes)
+        check_at_least(0, "", self, "eval_every")
+        check_at_least(1, "", self, "eval_episodes")
+        if self.stop_at_return is not None:
+            check_numbers("", self, "stop_at_return")
+        if self.max_minutes is not None:
+            check_above_0("", self, "max_minutes")
         if not self.max_loss > 0:
             raise DiscorlError(f"max_loss must be above 0, not {self.max_loss}")
         if abs(self.seed) >= 2**60:
@@ -139,7 +165,7 @@ class TrainConfig:
                 f"burn_in must leave one transition of the {self.rollout_length} steps in a "
                 f"trajectory: it can be 0 to {self.rollout_length - 2}, not {self.burn_in}"
             )
-        if self.optimiser.warmup_steps > self.steps * self.num_envs * self.rollout_length:
+        if self.optimiser.warmup_steps > self.steps * self.env_steps_per_step:
             raise DiscorlError(
                 f"the learning rate warms up for {self.optimiser.warmup_steps} environment steps, "
                 "longer than the run: raise --steps or lower --optimiser.warmup-steps"
@@ -155,6 +181,11 @@ class TrainConfig:
             )
         if self.num_envs > kept:
             raise DiscorlError(f"num_envs is above {name} ({kept} trajectories): raise {name}")
+
+    @property
+    def env_steps_per_step(self) -> int:
+        """Environment steps of one training step, in all copies."""
+        return self.num_envs * self.rollout_length
 
     @property
     def reward_settings(self) -> dict[str, float | None]:
@@ -176,7 +207,8 @@ class TrainConfig:
 
 
 MAY_CHANGE = (
-    *("steps", "max_loss", "optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
+    *("steps", "stop_at_return", "max_minutes", "max_loss"),
+    *("optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
     *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
     "rule",  # is compared by what is in its file, which may have moved
 )

@@ -18,12 +18,13 @@ from discorl.runs import distributed
 from discorl.runs.checkpoint import restore
 from discorl.runs.distributed import Ranks
 from discorl.training.build import make_replay
+from discorl.training.checkup import Seen
 from discorl.training.config import TrainConfig
 from discorl.training.stats import EpisodeStats, UpdateStats
 from discorl.types import AgentState, Memory, TimeStep
 
 KIND = "discorl train"
-SHARED = ("step", "seconds", "agent", "updates")
+SHARED = ("step", "seconds", "agent", "updates", "seen")
 """Fields that are the same in all processes; the others are each process's own."""
 
 
@@ -77,6 +78,7 @@ class TrainState:
     replay: Replay
     episodes: EpisodeStats
     updates: UpdateStats
+    seen: Seen
 
     @property
     def acting(self) -> Acting:
@@ -113,6 +115,7 @@ def new_state(config: TrainConfig, agent: Agent, env: Env, ranks: Ranks) -> Trai
         replay=make_replay(config, ranks),
         episodes=EpisodeStats(env.spec, env.num_envs),
         updates=UpdateStats(),
+        seen=Seen(),
     )
 
 
@@ -188,6 +191,10 @@ def restore_state(
     for f in dataclasses.fields(state):
         part = getattr(state, f.name)
         if f.name in begun_anew:
+            continue
+        if isinstance(part, Seen):
+            if f.name in own:  # early versions had nothing of the kind
+                part.load_state_dict(own[f.name], state.agent.params)
             continue
         if f.name not in own:
             raise DiscorlError(f"the checkpoint has no {f.name}: another discorl version wrote it")

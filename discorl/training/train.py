@@ -25,7 +25,7 @@ from discorl.runs.curves import plot_curve
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import save_params
 from discorl.runs.metrics import Row, is_due
-from discorl.runs.program import Diverged, RunResult
+from discorl.runs.program import Asked, Diverged, RunResult
 from discorl.runs.run import run
 from discorl.training.build import (
     PYTHON_ENV,
@@ -34,14 +34,23 @@ from discorl.training.build import (
     make_agent,
     make_environment,
 )
+from discorl.training.callback import Callback
+from discorl.training.checkup import checkup_table
 from discorl.training.config import MAY_CHANGE, TrainConfig
 from discorl.training.divergence import LossGuard, explain, extremes, most_extreme
 from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
 from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
+from discorl.training.watching import Watchers, Watching
 
 
-def train(config: TrainConfig, console: Console | None = None, env: Any = None) -> RunResult:
+def train(
+    config: TrainConfig,
+    console: Console | None = None,
+    env: Any = None,
+    callback: Callback | None = None,
+    eval_env: Any = None,
+) -> RunResult:
     """Train an agent and leave a run folder: config.json, metrics.jsonl, curve.png, agent.npz.
 
     ``env`` replaces the environment that ``config.task`` names: a function that makes a
@@ -50,9 +59,14 @@ def train(config: TrainConfig, console: Console | None = None, env: Any = None) 
     Ctrl-C ends the run early, and so does an environment that fails; what was learnt is kept, and
     ``resume`` continues from it. Started by torchrun, the processes share the environments and the
     batch.
+
+    ``callback`` is called after each training step with a ``RunView``: it may look at counters,
+    metrics and the agent, and ask to evaluate, to checkpoint or to stop. If it fails, the run stops
+    and keeps what was learnt. Evaluations, its own and those of ``config.eval_every``, take place
+    in environments like ``env``, or in ``eval_env``, which can be the same kinds of things.
     """
     with distributed.joined(config.device, config.timeout_minutes) as ranks:
-        return run(Training(config, ranks, env), console)
+        return run(Training(config, ranks, env, Watchers(callback, eval_env)), console)
 
 
 def resume(
@@ -60,8 +74,11 @@ def resume(
     console: Console | None = None,
     env: Any = None,
     skip_replay: bool = False,
+    callback: Callback | None = None,
+    eval_env: Any = None,
 ) -> RunResult:
-    """Continue the run in ``config.out`` from its last checkpoint; ``env`` as for ``train``.
+    """Continue the run in ``config.out`` from its last checkpoint; ``env``, ``callback`` and
+    ``eval_env`` as for ``train``.
 
     ``config`` is what ``read_config`` gave; ``training.config.MAY_CHANGE`` lists what may differ.
     With environments on tensors the result is the same, bit for bit, as that of a run that was
@@ -72,7 +89,7 @@ def resume(
     newest agent instead, and starts with an empty replay. Rewards of another scale need one, too.
     """
     with distributed.joined(config.device, config.timeout_minutes) as ranks:
-        program = Training(config, ranks, env, skip_replay)
+        program = Training(config, ranks, env, Watchers(callback, eval_env), skip_replay)
         return run(program, console, resume=True, even_diverged=skip_replay)
 
 
@@ -82,11 +99,17 @@ class Training:
     kind, unit, result = "train", "step", "agent.npz"
 
     def __init__(
-        self, config: TrainConfig, ranks: Ranks, env: Any = None, skip_replay: bool = False
+        self,
+        config: TrainConfig,
+        ranks: Ranks,
+        env: Any = None,
+        watchers: Watchers | None = None,
+        skip_replay: bool = False,
     ) -> None:
         self.config, self.ranks = config, ranks
-        self.row_every: Sequence[int] = (config.log_every,)
-        self._users_env = env
+        self.row_every: Sequence[int] = [n for n in (config.log_every, config.eval_every) if n]
+        self.users_env = env
+        self._watchers = watchers or Watchers()
         self._skip_replay = skip_replay
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
@@ -98,10 +121,10 @@ class Training:
                 f"use torchrun --nproc-per-node {size}"
             )
         if before and config.out:
-            check_env_is_given(config.out, before, self._users_env)
+            check_env_is_given(config.out, before, self.users_env)
         config = self._completed(config)
         resumed = config.out if before else None
-        self.env = make_environment(config, ranks, self._users_env, resumed)
+        self.env = make_environment(config, ranks, self.users_env, resumed)
         self.config = config = replace(config, num_envs=self.env.num_envs * ranks.size)
         self._before = self._completed(from_json(TrainConfig, before)) if before else config
         self.choice = choose_rule(config)
@@ -115,6 +138,7 @@ class Training:
         self.across = distributed.mean if ranks.size > 1 else alone
         self._guard = LossGuard(config.max_loss)
         self.state = new_state(config, self.agent, self.env, ranks)
+        self._watching = Watching(self, self._watchers, resumed)
         self.name = f"{config.task.replace(':', '-')}-{self.choice.name}"
         self.success_name = self.env.spec.success_name
         about = f"Training on {config.task} with {self.choice.name} on {ranks.device}"
@@ -122,13 +146,13 @@ class Training:
 
     def _completed(self, config: TrainConfig) -> TrainConfig:
         """With the options of the task's suite, which may be left open, for config.json."""
-        if self._users_env is not None or config.env.suite is not None:
+        if self.users_env is not None or config.env.suite is not None:
             return config
         return replace(config, env=replace(config.env, suite=default_settings(config.task)))
 
     def step(self, folder: Path) -> None:
         """Act; store what was seen; learn from a sample of what is stored."""
-        del folder
+        self._watching.begin_step(folder)
         state, config = self.state, self.config
         state.env_memory.is_ahead = True
         try:
@@ -186,8 +210,8 @@ class Training:
         """Episodes, losses, and what the rule says about itself."""
         self._check_losses()
         state, config = self.state, self.config
-        return {
-            "env_steps": state.step * config.num_envs * config.rollout_length,
+        row = {
+            "env_steps": self.env_steps,
             "episodes": distributed.total(state.episodes.num_episodes),
             **state.episodes.summary(distributed.mean),
             **state.updates.summary(distributed.mean),
@@ -198,6 +222,22 @@ class Training:
                 config.batch_size,
             ),
         }
+        if not config.eval_every:
+            state.seen.latest = row.get("return", state.seen.latest)
+        return row | self._watching.scores()
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps done, in all processes."""
+        return self.state.step * self.config.env_steps_per_step
+
+    def watch(self, folder: Path, row: Row | None) -> None:
+        """Show the run to the callback."""
+        self._watching.look(folder, row)
+
+    def asked(self) -> Asked:
+        """What the callback asked for, or the settings."""
+        return self._watching.asked()
 
     def snapshot(self) -> dict[str, Any] | None:
         """Everything that changes, of all processes."""
@@ -230,7 +270,16 @@ class Training:
             title = f"{self.config.task}, {self.choice.name}, seed {self.config.seed}"
             plot_curve(folder / "curve.png", rows, title, self.success_name)
         close_env(self.env)
-        return f"Curve: {folder / 'curve.png'}"
+        self._watching.close()
+        return f"Curve: {folder / 'curve.png'}{self._about_best(folder, rows)}"
+
+    def _about_best(self, folder: Path, rows: Iterable[Row]) -> str:
+        """The evaluations, and where the best agent is."""
+        if (best := self.state.seen.best) is None:
+            return ""
+        self._watching.begin_step(folder)  # a run that is resumed at its end takes no step
+        found = f"Best agent: of step {best.checkup.step}, mean return {best.checkup.score:.6g}"
+        return f"\n{checkup_table(rows)}\n{found}\nTo play it: discorl evaluate {folder} --best"
 
     def settings(self) -> dict[str, Any]:
         """The configuration with everything that was left open now filled in."""
@@ -238,5 +287,5 @@ class Training:
         # With several processes each has a device of that type.
         used = str(device) if self.ranks.size == 1 else device.type
         rule = {"rule": self.choice.name, "resolved_rule": resolved_rule(self.choice)}
-        given = {} if self._users_env is None else {PYTHON_ENV: True}
+        given = {} if self.users_env is None else {PYTHON_ENV: True}
         return dataclasses.asdict(self.config) | {"device": used} | rule | given

@@ -14,12 +14,18 @@ from discorl.agents.agent import agent_net
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
+from discorl.nets.net_config import NetConfig
+from discorl.rules.base import UpdateRule
 from discorl.runs.files import load_params
-from discorl.runs.imports import importing_for
-from discorl.training.build import check_env_is_given, copies_of, without_names
+from discorl.training.build import check_env_is_given, make_copies
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
-from discorl.types import Params
+from discorl.types import EnvSpec, Params
+
+AGENT, ENV = "agent.npz", "env.npz"
+BEST, BEST_ENV = "best.npz", "best-env.npz"
+ENV_OF = {AGENT: ENV, BEST: BEST_ENV}
+"""What the environments knew when an agent was saved, by its file; most know nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,15 @@ class LoadedAgent:
     rule_name: str
     net: AgentNet
     device: torch.device
+    file: str = AGENT
+    """What its parameters are from: the end of the run, or its best evaluation."""
     env: Any = None
     """The environment that the user gave, in place of the one that the run names."""
 
     def make_env(self, num_envs: int) -> Env:
         """Copies of the environment that the agent was trained on, or of the one given since."""
-        return make_run_env(self.folder, self.config, num_envs, self.device, self.env)
+        where = (self.folder, self.config, num_envs, self.device)
+        return make_run_env(*where, ENV_OF[self.file], self.env)
 
     def begin(self, env: Env, seed: int) -> Acting:
         """Before the first step."""
@@ -51,7 +60,7 @@ class LoadedAgent:
         def choose(logits: Tensor) -> Tensor:
             if not bool(logits.isfinite().all()):
                 raise DiscorlError(
-                    f"the policy in {self.folder / 'agent.npz'} is NaN or infinite: learning went "
+                    f"the policy in {self.folder / self.file} is NaN or infinite: learning went "
                     "wrong, or the file is damaged; resume an earlier checkpoint, or train again"
                 )
             if greedy:
@@ -63,9 +72,12 @@ class LoadedAgent:
 
 
 def load_agent(
-    folder: Path | str, device: torch.device | str = "cpu", env: Any = None
+    folder: Path | str,
+    device: torch.device | str = "cpu",
+    best: bool = False,
+    env: Any = None,
 ) -> LoadedAgent:
-    """Rebuild the agent of a run from config.json and agent.npz.
+    """Rebuild the agent of a run from config.json and agent.npz, or its ``best`` from best.npz.
 
     ``env`` replaces the environment that the run names, as in ``train``; it may also be the name of
     a task. An agent that was trained on an environment from Python needs it again.
@@ -73,20 +85,31 @@ def load_agent(
     folder, device = Path(folder), torch.device(device)
     config, content = read_config(folder)
     check_env_is_given(folder, content, env)
-    params = load_params(folder / "agent.npz")
-    spec, rule = make_run_env(folder, config, 1, device, env).spec, choose_rule(config).rule
-    with torch.device("meta"):  # a structure only: config.json may ask for more than the file has
-        net = agent_net(spec, rule, config.net)
+    file = BEST if best else AGENT
+    if best and not (folder / file).exists():
+        raise DiscorlError(
+            f"{folder} has no {file}: only runs that are evaluated as they train have one "
+            "(--eval-every); play the agent of its end instead"
+        )
+    params = load_params(folder / file)
+    spec = make_run_env(folder, config, 1, device, ENV_OF[file], env).spec
     try:
-        net.load_state_dict(_like(net.state_dict(), params), assign=True)
+        net = net_with_params(spec, choose_rule(config).rule, config.net, params)
     except RuntimeError as e:
         reason = str(e).splitlines()[-1].strip()
         raise DiscorlError(
-            f"{folder / 'agent.npz'} does not fit the network that config.json describes: {reason}"
+            f"{folder / file} does not fit the network that config.json describes: {reason}"
         ) from None
-    return LoadedAgent(
-        folder, config, str(content.get("rule", config.rule)), net.to(device).eval(), device, env
-    )
+    name = str(content.get("rule", config.rule))
+    return LoadedAgent(folder, config, name, net.to(device).eval(), device, file, env)
+
+
+def net_with_params(spec: EnvSpec, rule: UpdateRule, sizes: NetConfig, params: Params) -> AgentNet:
+    """The network of an agent; raises ``RuntimeError`` if the parameters are another one's."""
+    with torch.device("meta"):  # a structure only: config.json may ask for more than the file has
+        net = agent_net(spec, rule, sizes)
+    net.load_state_dict(_like(net.state_dict(), params), assign=True)
+    return net
 
 
 def _like(expected: Params, params: Params) -> Params:
@@ -95,29 +118,37 @@ def _like(expected: Params, params: Params) -> Params:
 
 
 def make_run_env(
-    folder: Path, config: TrainConfig, num_envs: int, device: torch.device, env: Any = None
+    folder: Path,
+    config: TrainConfig,
+    num_envs: int,
+    device: torch.device,
+    memory: str = ENV,
+    env: Any = None,
 ) -> Env:
-    """Copies of a run's environment, or of the user's ``env``, with the settings of the run."""
+    """Copies of a run's environment, or of the user's, with the settings of the run and the file
+    ``memory``."""
     config = replace(config, env=replace(config.env, exact_resume=False))  # nothing is resumed
-    if env is None:
-        with importing_for(folder, config.task, config.env.wrappers):
-            made = copies_of(config, config.task, num_envs, device)
-    else:
-        made = copies_of(without_names(config), env, num_envs, device)
-    return prepare_env(folder, made)
+    return prepare_env(folder, make_copies(num_envs, config, device, env, folder), memory)
 
 
-def prepare_env(folder: Path, env: Env) -> Env:
+def prepare_env(folder: Path, env: Env, memory: str = ENV) -> Env:
     """Give an environment what it had learnt in training, such as the scale of observations."""
-    memory = folder / "env.npz"
     own: Any = env
-    if memory.exists() and hasattr(env, "load_state_dict"):
-        own.load_state_dict(load_params(memory))
+    if (folder / memory).exists() and hasattr(env, "load_state_dict"):
+        learn_nothing(env, load_params(folder / memory))
     elif hasattr(env, "state_dict") and own.state_dict():
         raise DiscorlError(
-            f"{folder} has no env.npz, the scale of the observations that the agent was trained "
+            f"{folder} has no {memory}, the scale of the observations that the agent was trained "
             "with: resume the run (discorl train --resume) until it ends or is stopped"
         )
+    return learn_nothing(env, {})
+
+
+def learn_nothing(env: Env, memory: dict[str, Any]) -> Env:
+    """Give an environment what another has learnt, if anything; then it learns no more."""
+    own: Any = env
+    if memory:
+        own.load_state_dict(memory)
     if hasattr(env, "freeze"):
         own.freeze()
     return env

@@ -18,10 +18,10 @@ from discorl.envs.env_config import EnvConfig
 from discorl.envs.registry import family
 from discorl.errors import DiscorlError
 from discorl.runs.imports import importing_for
-from discorl.training.build import copies_of
+from discorl.training.build import make_copies
 from discorl.training.evaluate import MAX_EPISODE_STEPS
 from discorl.training.pictures import Frame, draw_episode, enlarge
-from discorl.training.trained_agent import LoadedAgent, prepare_env
+from discorl.training.trained_agent import ENV_OF, LoadedAgent, prepare_env
 
 FPS = 10
 PAUSE = 1000
@@ -102,7 +102,8 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     # As it is, and where it can be looked at.
     here = replace(agent.config.env, workers="sync", kwargs={}, wrappers=(), exact_resume=False)
     config = replace(agent.config, env=here)
-    env = prepare_env(agent.folder, copies_of(config, lambda: drawn, 1, agent.device))
+    made = make_copies(1, config, agent.device, lambda: drawn)
+    env = prepare_env(agent.folder, made, ENV_OF[agent.file])
     return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)
 
 

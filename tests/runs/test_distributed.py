@@ -117,6 +117,25 @@ def test_a_run_of_two_processes_and_its_resumption(tmp_path: Path) -> None:
     assert timeless(cut) == rows
 
 
+@pytest.mark.slow
+def test_the_first_of_two_processes_evaluates_and_stops_both(tmp_path: Path) -> None:
+    """Neither changes the agent, and the run is resumed exactly."""
+
+    def torchrun(*args: str | Path) -> None:
+        done = run_python(*TORCHRUN, "-m", "discorl", "train", *args, env=ENV)
+        assert done.returncode == 0, done.stderr
+
+    alone, watched = tmp_path / "alone", tmp_path / "watched"
+    torchrun("catch:4x3", *TINY, "--out", alone)
+    watching = ("--eval-every", "4", "--eval-episodes", "3")
+    torchrun("catch:4x3", *TINY, *watching, "--stop-at-return", "-1", "--out", watched)
+    assert [row["step"] for row in timeless(watched)] == [4], "an evaluation reached the goal"
+    torchrun("--resume", watched, "--stop-at-return", "None")
+    assert_bit_equal(load_params(alone / "agent.npz"), load_params(watched / "agent.npz"))
+    assert all("eval/sampled" in row for row in timeless(watched))
+    assert (watched / "best.npz").exists()
+
+
 def workers_of(torchrun: int) -> list[int]:
     """The processes that a torchrun started."""
     found = subprocess.run(["pgrep", "-P", str(torchrun)], capture_output=True, text=True)

@@ -23,7 +23,7 @@ from discorl.runs.config_file import VERSION
 from discorl.runs.distributed import LostContact, Ranks
 from discorl.runs.files import held
 from discorl.runs.metrics import MetricsFile, Row, read_rows
-from discorl.runs.program import Diverged, RunResult
+from discorl.runs.program import Asked, CallbackFailed, Diverged, RunResult
 from discorl.runs.run import run
 from discorl.runs.threads import Threads
 
@@ -57,6 +57,8 @@ class Counter:
         self.config, self.state = config, CountState()
         self.row_every: Sequence[int] = (3, 5)
         self._fails = fails or {}
+        self.watched: list[tuple[int, int | None]] = []
+        self.wishes: dict[int, Asked] = {}
 
     def begin(self, before: dict[str, Any] | None) -> str:
         self.before = before
@@ -70,6 +72,12 @@ class Counter:
             raise self._fails[self.state.step + 1]
         self.state.step += 1
         self.state.since_row += 1
+
+    def watch(self, folder: Path, row: Row | None) -> None:
+        self.watched.append((self.state.step, row["counted"] if row else None))
+
+    def asked(self) -> Asked:
+        return self.wishes.get(self.state.step, Asked())
 
     def row(self) -> Row:
         counted, self.state.since_row = self.state.since_row, 0
@@ -412,5 +420,41 @@ def test_what_diverged_is_saved_as_it_was_before(tmp_path: Path) -> None:
     path = tmp_path / "run" / "checkpoints" / "checkpoint-6-diverged.dc"
     with pytest.raises(Diverged, match=f"too much .*what was learnt before that is in {path} and"):
         count(CountConfig(tmp_path / "run"), fails={7: Diverged("too much")})
+    assert path.exists()
+    assert (tmp_path / "run" / "count.txt").read_text() == "6"
+
+
+def test_a_program_is_shown_every_step_with_the_row_that_was_logged(tmp_path: Path) -> None:
+    program = Counter(CountConfig(tmp_path / "run", steps=6))
+    run(program)
+    assert program.watched == [(1, None), (2, None), (3, 3), (4, None), (5, 2), (6, 1)]
+
+
+def test_a_program_may_ask_for_a_checkpoint_and_for_the_end(tmp_path: Path) -> None:
+    program = Counter(CountConfig(tmp_path / "run", checkpoint=CheckpointConfig(100, None)))
+    program.wishes = {2: Asked(checkpoint=True), 7: Asked(stop="enough")}
+    result = run(program)
+    assert (result.interrupted, result.stopped) == (False, "enough")
+    assert CheckpointFolder(result.folder / "checkpoints").steps() == [2, 7]
+    assert (result.folder / "count.txt").read_text() == "7"
+
+
+def test_a_run_that_is_over_takes_no_step_when_it_is_resumed(tmp_path: Path) -> None:
+    for resume in (False, True):
+        program = Counter(CountConfig(tmp_path / "run"))
+        program.wishes = {7: Asked(stop="enough")}
+        assert run(program, resume=resume).stopped == "enough"
+        assert program.state.step == 7
+    assert count(CountConfig(tmp_path / "run"), resume=True).stopped == ""
+    assert (tmp_path / "run" / "count.txt").read_text() == "10"
+
+
+def test_who_looks_on_and_fails_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    program = Counter(CountConfig(tmp_path / "run"))
+    program.wishes = {6: Asked(failure=CallbackFailed("it fell over"))}
+    path = tmp_path / "run" / "checkpoints" / "checkpoint-6.dc"
+    said = rf"it fell over .*in {path} and .*count\.txt.* To continue: discorl count --resume"
+    with pytest.raises(CallbackFailed, match=said):
+        run(program)
     assert path.exists()
     assert (tmp_path / "run" / "count.txt").read_text() == "6"

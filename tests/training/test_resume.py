@@ -166,7 +166,8 @@ def test_a_recurrent_agent_forgets_the_episodes_that_were_not_saved(tmp_path: Pa
 def test_the_state_is_all_there(tmp_path: Path) -> None:
     train(config(tmp_path / "run"))
     saved = load(tmp_path / "run" / "checkpoints" / "checkpoint-23.dc")
-    assert saved["shared"].keys() == {"step", "seconds", "agent", "updates", "reward_settings"}
+    shared = {"step", "seconds", "agent", "updates", "seen", "reward_settings"}
+    assert saved["shared"].keys() == shared
     (own,) = saved["processes"]
     assert own.keys() == {
         *(
