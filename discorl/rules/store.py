@@ -137,7 +137,8 @@ def fetch_disco103(
         raise DiscorlError(
             f"Disco103 is not on this machine and could not be downloaded: {e}. Put "
             f"disco_103.npz from google-deepmind/disco_rl anywhere and set {DISCO103_ENV} to its "
-            f"path, or copy it to {cache_path()}"
+            f"path, or copy it to {cache_path()}. The rule disco-mini needs no download: "
+            '--rule disco-mini, or rule="disco-mini" in Python'
         ) from None
     return cache_path()
 
