@@ -27,6 +27,7 @@ QUIET = 0.05
 """A machine is quiet while others use less of it than this."""
 
 TITLES = {
+    "plain": "discorl, without kernels",
     "compiled": "discorl, compiled",
     "other discorl": "the other tree",
     "other compiled": "the other tree, compiled",

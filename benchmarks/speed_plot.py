@@ -16,6 +16,7 @@ SHOWN = {
 }
 LABELS = {
     OURS.name: "discorl",
+    "plain": "discorl, without kernels",
     "compiled": "discorl, compiled",
     "jax": "JAX reference",
     "disco-torch": "disco-torch",
@@ -23,6 +24,7 @@ LABELS = {
 }
 COLOURS = {
     OURS.name: "#d1495b",
+    "plain": "#e9a3ac",
     "compiled": "#edae49",
     "jax": "#66849c",
     "disco-torch": "#b8c4ce",

@@ -33,6 +33,7 @@ class Implementation:
 
 
 OURS = Implementation("discorl", "ours", Path(sys.executable))
+PLAIN = Implementation("plain", "ours", Path(sys.executable), ("--plain",))
 COMPILED = Implementation("compiled", "ours", Path(sys.executable), ("--compile",))
 
 
@@ -178,6 +179,7 @@ def disco_torch_fast(given_python: Path | None, install: bool) -> Implementation
 
 
 PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
+    "plain": lambda python, install: PLAIN,
     "compiled": lambda python, install: COMPILED,
     "jax": jax_reference,
     "jax-in-turn": jax_in_turn,

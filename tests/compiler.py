@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from discorl.errors import DiscorlError
-from discorl.ops import native
+from discorl.ops.native.library import compiler
 
 
 def compiler_is_missing() -> bool:
     try:
-        native.compiler()
+        compiler()
     except DiscorlError:
         return True
     return False

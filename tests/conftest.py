@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 from discorl.errors import DiscorlError
 from discorl.rules.store import DISCO103_ENV, find_disco103
+from discorl.training.kernels import VARIABLE
 
 
 def pytest_configure() -> None:
     # Nearly everything here is small: further threads only wait for each other, which on a busy
     # machine makes tests ten times slower.
     torch.set_num_threads(1)
+    # Tests that are not about the kernels are the same with and without a compiler.
+    os.environ[VARIABLE] = "off"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -39,12 +39,14 @@ from discorl.training.config import NetConfig
 from discorl.types import AgentState, EnvSpec, Params, Rollout
 
 COMPILE = "--compile" in sys.argv[1:]
+PLAIN = "--plain" in sys.argv[1:]
+"""Without our kernels, as where there is no compiler."""
 
 
 def make_agent(num_actions: int) -> tuple[Agent, Params, AgentState]:
     loaded = load_rule("disco103")
     net = mlp_agent_net(EnvSpec((ROWS, COLUMNS), num_actions), loaded.rule)
-    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE))
+    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE), native=not PLAIN)
     if COMPILE:
         agent = compile_agent(agent)
     return agent, loaded.params, agent.init_state(torch.Generator().manual_seed(0))
@@ -101,7 +103,7 @@ def learn_pixels(num_actions: int = 6, batch: int = 16) -> Job:
     shape = (4, 84, 84)
     config = NetConfig((128,), 64, (64,), torso_kind="nature")
     net = agent_net(EnvSpec(shape, num_actions, is_image=True), loaded.rule, config)
-    agent = Agent(net, loaded.rule, adam_clip(5e-4))
+    agent = Agent(net, loaded.rule, adam_clip(5e-4), native=not PLAIN)
     state = agent.init_state(torch.Generator().manual_seed(0))
     rollout = random_rollout(num_actions, batch, T)
     pixels = torch.randint(256, (T, batch, *shape), dtype=torch.uint8)
@@ -213,12 +215,12 @@ def matmul_square(size: int = 2048) -> Job:
 
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
-    compiled = (train, learn)  # the rest has nothing to compile
-    rest = (learn_pixels, meta_step, discover_suite, discover_catch)
-    rest += (act, env_steps, replay_sample)
+    learning = (train, learn, learn_pixels)  # nothing else depends on the options above
+    rest = (meta_step, discover_suite, discover_catch, act, env_steps, replay_sample)
     machine = (matmul, discover_matmul, matmul_square)
     facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    if COMPILE:
+    if COMPILE or PLAIN:
         agent, _, _ = make_agent(3)
         facts |= {"torch.compile": isinstance(agent.rule, CompiledRule), "kernels": agent.native}
-    serve({w.__name__: w for w in (compiled if COMPILE else (*compiled, *rest, *machine))}, facts)
+        rest = machine = ()
+    serve({w.__name__: w for w in (*learning, *rest, *machine)}, facts)

@@ -2,8 +2,8 @@
 
 The targets and the optimiser are many small operations, which torch.compile merges. The network is
 large matrix products, which no compiler improves; they, and what comes between them, above all
-softmax, are left to our own kernels (``ops/native``). Nothing that a meta-gradient crosses may be
-compiled: neither torch.compile nor the kernels have a double backward.
+softmax, are left to our own kernels (``ops/native``), for agents that have them. Nothing that a
+meta-gradient crosses may be compiled: torch.compile has no double backward.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import torch
 
 from discorl.agents.agent import Agent
 from discorl.agents.compiler_cache import use_private_cache
-from discorl.errors import DiscorlError
-from discorl.ops import native
 from discorl.optim import Transform
 from discorl.rules.base import UpdateRule
 
@@ -36,9 +34,8 @@ class CompiledRule:
 def compile_agent(agent: Agent) -> Agent:
     """The agent with compiled targets and optimiser, or unchanged if there is no compiler.
 
-    It also gets the CPU kernels, if they can be built. The first updates take up to a minute
-    longer. The numbers differ from the uncompiled ones only by rounding. Raises if what was
-    compiled would be kept where other users can write.
+    The first updates take up to a minute longer. The numbers differ from the uncompiled ones only
+    by rounding. Raises if what was compiled would be kept where other users can write.
     """
     use_private_cache()
     if problem := _problem():
@@ -46,7 +43,7 @@ def compile_agent(agent: Agent) -> Agent:
         return agent
     rule: Any = CompiledRule(agent.rule, torch.compile(agent.rule.targets))
     optimiser = Transform(agent.optimiser.init, torch.compile(agent.optimiser.update))
-    return replace(agent, rule=rule, optimiser=optimiser, native=_kernels_work())
+    return replace(agent, rule=rule, optimiser=optimiser)
 
 
 def _problem() -> str | None:
@@ -59,12 +56,3 @@ def _problem() -> str | None:
             return "no working C++ compiler was found (install g++, or set CXX)"
         return f"torch.compile failed ({said:.200})"
     return None if float(result.sum()) == 2.0 else "torch.compile computes wrong numbers"
-
-
-def _kernels_work() -> bool:
-    try:
-        native.build()
-    except DiscorlError as e:
-        warnings.warn(f"running without the CPU kernels: {e}", stacklevel=3)
-        return False
-    return True

@@ -15,9 +15,11 @@ from discorl.cli.analyse import analyse_rule
 from discorl.cli.current_folder import search_current_folder
 from discorl.cli.discover import discover_command
 from discorl.cli.envs import list_envs
+from discorl.cli.kernels import kernels_command
 from discorl.cli.rules import rules_command
 from discorl.cli.runs import compare_runs, evaluate_run
 from discorl.cli.train import train_command
+from discorl.cli.values import VALUES
 from discorl.errors import DiscorlError, is_out_of_memory
 from discorl.printable import printable
 from discorl.runs.steady_output import steady_output
@@ -35,6 +37,7 @@ discorl: train RL agents with a learned update rule.
   discorl compare RUN...             compare rules: a table and an HTML report
   discorl analyse RULE|RUN           what a rule does: figures, numbers and an HTML page
   discorl envs                       list the available tasks
+  discorl kernels build              compile the CPU kernels in advance, not at the first training
   discorl rules list                 list the update rules on this machine
   discorl rules show RULE            show a rule's sizes, settings and provenance
   discorl rules fetch                download Disco103 and verify it
@@ -52,7 +55,12 @@ Examples:
   discorl train --resume runs/catch-1            resume where it stopped, bit for bit
   torchrun --nproc-per-node 2 -m discorl train   two processes share the environments and the batch
 """
-COMMANDS = {"train": train_command, "discover": discover_command, "rules": rules_command}
+COMMANDS = {
+    "train": train_command,
+    "discover": discover_command,
+    "kernels": kernels_command,
+    "rules": rules_command,
+}
 """Commands that parse their arguments themselves."""
 FUNCTIONS = {
     "analyse": analyse_rule,
@@ -128,7 +136,7 @@ def _run(command: str, args: list[str]) -> int:
         return COMMANDS[command](args)
     if command not in FUNCTIONS:
         raise DiscorlError(f"no command is called '{command}'; see 'discorl --help'")
-    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args)
+    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args, registry=VALUES)
     return 0
 
 

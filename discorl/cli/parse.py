@@ -6,47 +6,16 @@ import contextlib
 import dataclasses
 import io
 import itertools
-import json
 import sys
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from discorl.cli.values import VALUES
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
-
-
-_types = ConstructorRegistry()
-
-
-@_types.primitive_rule
-def _json(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """A group of named values of any kind is one argument, in JSON."""
-    if get_origin(info.type) is not dict:
-        return None
-
-    def read(args: list[str]) -> dict[str, Any]:
-        try:
-            found = json.loads(args[0])
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise DiscorlError(
-                f"{args[0]!r:.80} should be named values in JSON, in quotes for the shell: "
-                """'{"continuous": true}'"""
-            )
-        return found
-
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="JSON",
-        instance_from_str=read,
-        is_instance=lambda x: isinstance(x, dict),
-        str_from_instance=lambda x: [json.dumps(x)],
-    )
 
 
 def parse(cls: type[T], **kwargs: Any) -> T:
@@ -54,7 +23,7 @@ def parse(cls: type[T], **kwargs: Any) -> T:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(cls, registry=_types, **kwargs)
+            return tyro.cli(cls, registry=VALUES, **kwargs)
     except SystemExit as stop:
         cause: BaseException | None = stop
         while (cause := cause.__context__) is not None:

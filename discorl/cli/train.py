@@ -19,6 +19,8 @@ def train_command(args: list[str]) -> int:
     from discorl.training.rule_choice import read_config
     from discorl.training.train import resume, train
 
+    if value_of("--steps", args) and value_of("--env-steps", args):
+        raise DiscorlError("--steps and --env-steps both say how long to train: give one of them")
     if (folder := folder_to_resume(args)) is None:
         return 130 if train(parse_train(args)).interrupted else 0
     config, _ = read_config(folder)
@@ -81,6 +83,8 @@ class ResumeArgs:
     """Folder of the run."""
     steps: int
     """Total training steps of the run; raise this to train for longer."""
+    env_steps: int | None
+    """The same in environment steps, instead of --steps."""
     checkpoint: CheckpointConfig
     threads: int | Literal["auto"]
     """How many threads torch uses; auto uses as many as make it faster."""

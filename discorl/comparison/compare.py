@@ -126,7 +126,6 @@ def _group_score(
     by_steps = [_curve(run, metric) for run in group.runs]
     # A slow rule would cut off all others if wall-clock had one range for the task.
     by_seconds = [Curve(*np.array([(s, y) for _, s, y in run.points]).T) for run in runs]
-    first, last = common_range(by_seconds)
     seconds = float(np.median([run.seconds for run in runs]))
     return GroupScore(
         label=group.label,
@@ -135,18 +134,17 @@ def _group_score(
         area=aggregate([np.array([run.area for run in runs])], samples, rng),
         seconds=seconds,
         steps_per_second=budget / seconds if seconds > 0 else 0.0,
-        by_steps=_band(by_steps, start, budget, rng),
-        by_seconds=_band(by_seconds, min(first, last), last, rng),
+        by_steps=_band(by_steps, rng),
+        by_seconds=_band(by_seconds, rng),
         runs=runs,
     )
 
 
 def _run_score(run: RunRecord, metric: str, start: float, budget: float) -> RunScore:
     curve, logged = _curve(run, metric), run.logged
-    inside = curve.x <= budget
-    stride = -(-int(inside.sum()) // MAX_RUN_POINTS)
+    stride = -(-len(curve.x) // MAX_RUN_POINTS)
     # From the end, so that the last one always stays.
-    kept = (x[inside][::-1][::stride][::-1].tolist() for x in logged.having(metric))
+    kept = (x[::-1][::stride][::-1].tolist() for x in logged.having(metric))
     return RunScore(
         folder=str(run.folder),
         seed=run.seed,
@@ -158,8 +156,10 @@ def _run_score(run: RunRecord, metric: str, start: float, budget: float) -> RunS
     )
 
 
-def _band(curves: Sequence[Curve], start: float, end: float, rng: Generator) -> Band:
-    grid = np.linspace(start, end, GRID_POINTS if end > start else 1)
+def _band(curves: Sequence[Curve], rng: Generator) -> Band:
+    """As far as all runs of the group go, which may be beyond where another group ends."""
+    start, end = common_range(curves)
+    grid = np.linspace(min(start, end), end, GRID_POINTS if end > start else 1)
     stacked = np.stack([curve.at(grid) for curve in curves])
     middle, low, high = curve_band(stacked, CURVE_SAMPLES, rng)
     return Band(_rounded(grid), _rounded(middle), _listed(low), _listed(high))

@@ -21,7 +21,7 @@ class Band:
 
 @dataclass(frozen=True)
 class RunScore:
-    """One run up to the budget of its task."""
+    """One run, scored up to the budget of its task."""
 
     folder: str
     seed: int
@@ -31,7 +31,7 @@ class RunScore:
     env_steps: int
     """Where the run itself ended, which may be beyond the budget."""
     points: list[tuple[float, float, float]]
-    """(environment steps, seconds, metric)."""
+    """(environment steps, seconds, metric), of the whole run."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class GroupScore:
     """Median wall-clock to the budget."""
     steps_per_second: float
     by_steps: Band
+    """As far as all of its runs go, beyond the budget as well."""
     by_seconds: Band
     runs: list[RunScore]
 

@@ -10,7 +10,7 @@ from discorl.comparison.records import RunRecord
 
 NOT_SETTINGS = {
     *("task", "rule", "seed", "out", "device", "torch", "progress", "threads", "compile", "steps"),
-    *("timeout_minutes", "eval", "stop_at_return", "max_minutes"),
+    *("kernels", "timeout_minutes", "eval", "stop_at_return", "max_minutes"),
     *("resume", "log", "checkpoint", "keep", "kind", "version", "discorl"),
 }
 """What may differ between two seeds of the same thing: names, or the first word of one."""

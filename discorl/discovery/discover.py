@@ -220,6 +220,10 @@ class Discovering:
         parts = flat.split([p.numel() for p in params.values()])
         return {k: x.reshape(p.shape) for (k, p), x in zip(params.items(), parts, strict=True)}
 
+    def position(self) -> int:
+        """In meta-steps."""
+        return self.state.step
+
     def watch(self, folder: Path, row: Row | None) -> None:
         """Nobody looks on."""
 

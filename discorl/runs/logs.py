@@ -8,26 +8,31 @@ from typing import Any
 
 from discorl.atomic import write_atomically
 from discorl.errors import DiscorlError
-from discorl.runs.metrics import Log, Row
+from discorl.runs.metrics import GAP, Log, Row
 
 
 class TensorBoardLog:
-    """Event files for TensorBoard, in ``tensorboard`` below the run's folder."""
+    """Event files for TensorBoard, in ``tensorboard`` below the run's folder.
 
-    def __init__(self, folder: Path, first_step: int = 0) -> None:
+    Against environment steps where rows have them: rules differ in how many a training step takes.
+    """
+
+    def __init__(self, folder: Path, begun_at: int = 0) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as e:
             raise DiscorlError(
                 f"--log tensorboard needs a package: pip install 'discorl[tensorboard]' ({e})"
             ) from None
-        purge = first_step + 1 if first_step else None  # drop what a killed run logged after it
+        purge = begun_at + 1 if begun_at else None  # drop what a killed run logged after it
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
 
     def write(self, row: Row) -> None:
+        position = row.get("env_steps", row["step"])
         for name, value in row.items():
-            if name != "step":
-                self._writer.add_scalar(name, value, row["step"])
+            if name not in ("step", "env_steps", GAP):
+                self._writer.add_scalar(name, value, position)
+        self._writer.flush()  # it would show nothing for the first two minutes
 
     def close(self) -> None:
         self._writer.close()
@@ -61,8 +66,13 @@ class WandbLog:
                 "WANDB_MODE=offline"
             ) from None
         write_atomically(id_file, self._run.id.encode())
+        self._has_axis = False
 
     def write(self, row: Row) -> None:
+        if "env_steps" in row and not self._has_axis:
+            self._run.define_metric("env_steps", hidden=True)
+            self._run.define_metric("*", step_metric="env_steps")
+            self._has_axis = True
         self._run.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
 
     def close(self) -> None:
@@ -81,8 +91,8 @@ def log_names(text: str) -> list[str]:
     return names
 
 
-def open_log(name: str, folder: Path, config: dict[str, Any], first_step: int = 0) -> Log:
-    """A log besides metrics.jsonl; a resumed run adds to it after ``first_step``."""
+def open_log(name: str, folder: Path, config: dict[str, Any], begun_at: int = 0) -> Log:
+    """A log besides metrics.jsonl; a resumed run adds to it after ``begun_at``, on its axis."""
     if name == "tensorboard":
-        return TensorBoardLog(folder, first_step)
+        return TensorBoardLog(folder, begun_at)
     return WandbLog(folder, config)

@@ -55,7 +55,7 @@ class Outputs:
             if program.ranks.is_first:
                 # What may fail comes first: a run that cannot start changes nothing.
                 for name in log_names(config.log):
-                    self._logs.append(open_log(name, folder, settings, state.step))
+                    self._logs.append(open_log(name, folder, settings, program.position()))
                     opened.callback(self._logs[-1].close)
                 write_json(folder / "config.json", settings)
                 path = folder / "metrics.jsonl"

@@ -119,6 +119,10 @@ class Program(Protocol):
         """Take one step. Files written along the way go into ``folder``."""
         ...
 
+    def position(self) -> int:
+        """How far the run is on the axis of its curves: in environment steps if rows have them."""
+        ...
+
     def watch(self, folder: Path, row: Row | None) -> None:
         """Look on, after each step; ``row`` was just logged, if one was due. It changes nothing."""
         ...

@@ -74,10 +74,12 @@ def check_env_is_given(folder: Path, content: dict[str, Any], env: Any) -> None:
         )
 
 
-def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
-    """The agent that ``config`` describes, for an environment and a rule."""
+def make_agent(
+    config: TrainConfig, spec: EnvSpec, rule: UpdateRule, kernels: bool = False
+) -> Agent:
+    """The agent that ``config`` describes, for an environment and a rule; not yet compiled."""
     net = agent_net(spec, rule, config.net)
-    return Agent(net, rule, make_optimiser(config), config.burn_in)
+    return Agent(net, rule, make_optimiser(config), config.burn_in, native=kernels)
 
 
 def make_optimiser(config: TrainConfig) -> optim.Transform:

@@ -64,6 +64,9 @@ class TrainConfig:
     steps: int = 1000
     """Training steps. Each one acts for --rollout-length steps in every environment and
     then makes --updates-per-step updates."""
+    env_steps: int | None = None
+    """Environment steps, in all copies together, instead of --steps, which is then as many as it
+    takes to get there."""
     seed: int = 0
     """Two runs with the same seed on the same machine are identical, bit for bit."""
     device: str = "auto"
@@ -100,10 +103,14 @@ class TrainConfig:
     made with: Disco103 leaves it out, and so do actor-critic and policy-gradient. Turn this off if
     episodes are only a step or two long, or the first action would never be learnt."""
 
+    kernels: Literal["auto", "on", "off"] = "auto"
+    """Learn with our own kernels in C++, on the CPU. auto uses them if there is a C++ compiler,
+    which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
+    They round differently from torch; a run that is resumed keeps to what it began with."""
     compile: bool = False
-    """Compile the many small operations of learning with torch.compile, and on the CPU use our own
-    kernels for the network: it takes a minute to start, then steps are faster. Needs a C++
-    compiler; without one, training runs uncompiled."""
+    """Also compile the many small operations of learning with torch.compile: it takes a minute to
+    start, then steps are a little faster. Needs a C++ compiler; without one, training runs
+    uncompiled."""
     log_every: int = 10
     """Training steps between lines of metrics.jsonl."""
     log: str = ""
@@ -141,9 +148,15 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_at_least(1, "", self, "steps", "replay_capacity", "log_every")
+        if self.env_steps is not None:
+            check_at_least(1, "", self, "env_steps")
         at_once = ("num_envs", "batch_size", "updates_per_step", "frame_stack")
         check_at_least(1, "", self, *at_once, most=MAX_AT_ONCE)
         check_at_least(2, "", self, "rollout_length", most=MAX_AT_ONCE)
+        if self.env_steps is not None:
+            # From Python, 1e6 of them are as good as 1000000.
+            steps = -(-int(self.env_steps) // self.env_steps_per_step)
+            object.__setattr__(self, "steps", steps)
         check_at_least(0, "", self, "replay_transitions")
         check_shares("", self, "replay_share")
         log_names(self.log)
@@ -211,5 +224,6 @@ MAY_CHANGE = (
     *("optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
     *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
     "rule",  # is compared by what is in its file, which may have moved
+    "kernels",  # which another machine may lack
 )
 """What may differ when a run is resumed."""

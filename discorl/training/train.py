@@ -38,6 +38,7 @@ from discorl.training.callback import Callback
 from discorl.training.checkup import checkup_table
 from discorl.training.config import MAY_CHANGE, TrainConfig
 from discorl.training.divergence import LossGuard, explain, extremes, most_extreme
+from discorl.training.kernels import uses_kernels
 from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
 from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
@@ -125,13 +126,17 @@ class Training:
         config = self._completed(config)
         resumed = config.out if before else None
         self.env = make_environment(config, ranks, self.users_env, resumed)
-        self.config = config = replace(config, num_envs=self.env.num_envs * ranks.size)
+        config = replace(config, num_envs=self.env.num_envs * ranks.size)
+        self.config = config = replace(config, env_steps=None)  # they are known as steps from now
         self._before = self._completed(from_json(TrainConfig, before)) if before else config
         self.choice = choose_rule(config)
         if before:
             check_same_rule(self.choice, before)
             check_changes(config.out, self._before, config, MAY_CHANGE)
-        self.agent = compiled(make_agent(config, self.env.spec, self.choice.rule), config, ranks)
+        kernels = uses_kernels(config, ranks, before)
+        self.config = config = replace(config, kernels="on" if kernels else "off")
+        agent = make_agent(config, self.env.spec, self.choice.rule, kernels)
+        self.agent = compiled(agent, config, ranks)
         self.rule_params = tree.to(self.choice.params, ranks.device)
         self.batch_size = ranks.shard(config.batch_size, "batch_size")
         self.num_fresh = ranks.share(config.num_fresh)
@@ -230,6 +235,10 @@ class Training:
     def env_steps(self) -> int:
         """Environment steps done, in all processes."""
         return self.state.step * self.config.env_steps_per_step
+
+    def position(self) -> int:
+        """In environment steps."""
+        return self.env_steps
 
     def watch(self, folder: Path, row: Row | None) -> None:
         """Show the run to the callback."""

@@ -89,6 +89,19 @@ def test_runs_are_compared_up_to_where_the_shortest_ends(tmp_path: Path) -> None
     assert any("up to 50" in note and str(tmp_path / "short") in note for note in result.notes)
 
 
+def test_curves_go_on_where_the_shortest_ends(tmp_path: Path) -> None:
+    """The scores do not."""
+    write_run(tmp_path / "short", [line(10, 1.0), line(50, 1.0)], rule="short")
+    write_run(tmp_path / "long", [line(10, 1.0), line(50, 1.0), line(100, 9.0)], rule="long")
+    result = compare([tmp_path])
+    long, short = (group(result, label) for label in ("long", "short"))
+    assert result.tasks[0].budget == 50
+    assert (long.by_steps.x[-1], long.by_steps.middle[-1]) == (100, 9.0)
+    assert short.by_steps.x[-1] == 50
+    assert [p[0] for p in long.runs[0].points] == [10, 50, 100]
+    assert (long.score.value, long.area.value) == (1.0, 1.0)
+
+
 def test_runs_without_a_step_in_common_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [line(10, 1.0)], seed=0)
     write_run(tmp_path / "b", [line(20, 1.0), line(30, 1.0)], seed=1)

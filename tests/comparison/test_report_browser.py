@@ -141,6 +141,26 @@ def test_curves_are_drawn(visit: Visit, example: Path) -> None:
     assert len(set(colours)) == 3
 
 
+def test_the_end_of_the_shortest_run_is_marked(visit: Visit, tmp_path: Path) -> None:
+    """Only where others go on, and not on the axis of time."""
+    for rule, steps in (("short", 2), ("long", 4)):
+        rows = [line(100 * n, float(n)) for n in range(1, steps + 1)]
+        write_run(tmp_path / rule, rows, rule=rule)
+    browser = visit(page_of(tmp_path))
+    (mark,) = browser.all(".limit text")
+    assert mark.text == "compared up to here"
+    ends = browser.run(
+        "const x = (path) => path.getPointAtLength(path.getTotalLength()).x;"
+        "const plot = document.querySelector('.plot');"
+        "const at = (label) => x(plot.querySelector(`[data-label=${label}] .middle`));"
+        "return [at('short'), at('long'), +plot.querySelector('.limit line').getAttribute('x1')]"
+    )
+    short, long, marked = ends
+    assert abs(short - marked) < 1 and long - marked > 100
+    browser.one("#axis input[value=seconds] + span").click()
+    assert browser.all(".limit") == []
+
+
 def test_hovering_shows_values(visit: Visit, example: Path) -> None:
     browser = visit(example)
     svg, tip = browser.all(".plot svg")[1], browser.all(".plot .tip")[1]

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from discorl.agents import compiled
+from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.ops import native
-from tests.builders import run_python, small_agent, small_disco
+from discorl.ops.native import library as kernel_library
+from tests.builders import run_python
 from tests.compiler import needs_compiler
 from tests.foreign import make_foreign, posix
 
@@ -92,10 +93,8 @@ def test_two_that_build_at_once_both_end_well(kernels: Path, copier: str) -> Non
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What was loaded, in place of loading it; what is made is always the same."""
     contents: list[bytes] = []
-    monkeypatch.setattr(
-        native.torch.ops, "load_library", lambda path: contents.append(path.read_bytes())
-    )
-    monkeypatch.setattr(native, "_compiled", lambda command: b"made")
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: contents.append(path.read_bytes()))
+    monkeypatch.setattr(kernel_library, "_compiled", lambda command: b"made")
     return contents
 
 
@@ -103,11 +102,11 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def test_nothing_damaged_is_ever_loaded(
     tmp_path: Path, damaged: bytes, loaded: list[bytes]
 ) -> None:
-    native._load(tmp_path, "rows-key", [])
+    kernel_library._load(tmp_path, "rows-key", [])
     (library,) = tmp_path.iterdir()
     library.write_bytes(damaged)
     (tmp_path / "rows-key-.so").write_bytes(damaged)
-    native._load(tmp_path, "rows-key", [])
+    kernel_library._load(tmp_path, "rows-key", [])
     assert loaded == [b"made", b"made"]
     assert library.read_bytes() == b"made"
 
@@ -118,9 +117,9 @@ def test_that_of_another_user_is_not_loaded(
 ) -> None:
     library = tmp_path / f"rows-key-{hashlib.sha256(b'theirs').hexdigest()}.so"
     library.write_bytes(b"theirs")
-    native._load(tmp_path, "rows-key", [])
+    kernel_library._load(tmp_path, "rows-key", [])
     make_foreign(library, monkeypatch)
-    native._load(tmp_path, "rows-key", [])
+    kernel_library._load(tmp_path, "rows-key", [])
     assert loaded == [b"theirs", b"made"]
 
 
@@ -133,14 +132,14 @@ def test_a_compiler_that_fails_leaves_no_file(kernels: Path) -> None:
 def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -O1")
     with pytest.raises(DiscorlError, match="CXX names no-such-compiler -O1, which was not found"):
-        native.compiler()
+        kernel_library.compiler()
     monkeypatch.setenv("CXX", '"g++')
     with pytest.raises(DiscorlError, match="not a command"):
-        native.compiler()
+        kernel_library.compiler()
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(DiscorlError, match="no C\\+\\+ compiler was found"):
-        native.compiler()
+    with pytest.raises(kernel_library.NoCompiler, match="no C\\+\\+ compiler was found"):
+        kernel_library.compiler()
 
 
 def test_a_cache_that_cannot_be_written(kernels: Path) -> None:
@@ -156,14 +155,34 @@ def test_a_cache_that_others_can_write_to(kernels: Path) -> None:
     assert list(kernels.iterdir()) == []
 
 
-def test_goes_on_without_kernels_that_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> None:
-        raise DiscorlError("no C++ compiler was found")
+@needs_compiler
+def test_built_in_advance(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "build"]) == 0
+    said = capsys.readouterr().out
+    assert Path(said.removeprefix("ready: ").strip()).is_file()
 
-    monkeypatch.setattr(compiled, "use_private_cache", lambda: None)
-    monkeypatch.setattr(compiled, "_problem", lambda: None)
-    monkeypatch.setattr(compiled.torch, "compile", lambda fn: fn)
-    monkeypatch.setattr(native, "build", fails)
-    with pytest.warns(UserWarning, match="running without the CPU kernels: no C"):
-        agent = compiled.compile_agent(small_agent(small_disco()))
-    assert not agent.native
+
+@posix
+@needs_compiler
+def test_another_compiler_of_the_same_name_builds_its_own(kernels: Path, copier: str) -> None:
+    assert "exit 0" in build(kernels, CXX=copier)
+    script = Path(copier)
+    script.write_text(script.read_text().replace("for last", "echo version 2; for last"))
+    assert "exit 0" in build(kernels, CXX=copier)
+    assert len({library.name[:21] for library in kernels.iterdir()}) == 2, "two keys"
+
+
+@posix
+def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_library, "MAX_SECONDS", 0.1)
+    with pytest.raises(DiscorlError, match="sh did not end within"):
+        kernel_library._compiled(["sh", "-c", "sleep 9"])
+
+
+@posix
+def test_a_compiler_that_cannot_be_run(tmp_path: Path) -> None:
+    script = tmp_path / "compiler"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    with pytest.raises(DiscorlError, match="compiler cannot be run"):
+        kernel_library._version((str(script),))

@@ -9,6 +9,7 @@ import pytest
 
 from discorl.errors import DiscorlError
 from discorl.runs.logs import log_names, open_log
+from discorl.training.callback import RunView
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import read_config
 from discorl.training.train import resume, train
@@ -35,10 +36,10 @@ def test_tensorboard_shows_the_rows(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     result = train(config(tmp_path / "run", log="tensorboard"))
     shown = scalars(result.folder)
-    assert "step" not in shown
+    assert not {"step", "env_steps"} & shown.keys(), "the axis is no curve"
     assert {"loss", "loss/value", "gradient_norm", "return", "rule/entropy"} <= shown.keys()
     for name in ("loss", "return"):
-        want = [(row["step"], pytest.approx(row[name])) for row in result.metrics]
+        want = [(row["env_steps"], pytest.approx(row[name])) for row in result.metrics]
         assert shown[name] == want
 
 
@@ -48,7 +49,28 @@ def test_tensorboard_goes_on_where_the_run_does(tmp_path: Path) -> None:
     crash(config(tmp_path / "run", log="tensorboard"), 18)
     result = resume(read_config(tmp_path / "run")[0])
     steps = [step for step, _ in scalars(result.folder)["loss"]]
-    assert steps == [row["step"] for row in result.metrics] == [4, 8, 12, 16, 20, 23]
+    assert steps == [row["env_steps"] for row in result.metrics]
+    assert steps == [14 * n for n in (4, 8, 12, 16, 20, 23)]
+
+
+def test_tensorboard_shows_a_run_that_is_under_way(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    seen: list[int] = []
+
+    def look(run: RunView) -> None:
+        if run.step in (4, 8):
+            seen.append(len(scalars(run.folder).get("return", [])))
+
+    train(config(tmp_path / "run", steps=9, log="tensorboard"), callback=look)
+    assert seen == [1, 2]
+
+
+def test_discovery_has_only_its_own_steps(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    log = open_log("tensorboard", tmp_path, {})
+    log.write({"step": 3, "meta_return": 1.5, "gap": [1, 2]})
+    log.close()
+    assert scalars(tmp_path) == {"meta_return": [(3, 1.5)]}
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +116,4 @@ def test_wandb_offline_and_when_the_run_goes_on(tmp_path: Path) -> None:
     assert second.parent != first.parent
     assert b"gradient_norm" in second.read_bytes()
     assert (out / "wandb-id").read_text() == run_id
-    assert [step for step, _ in scalars(out)["loss"]] == [2, 4, 6, 8, 10]
+    assert [step for step, _ in scalars(out)["loss"]] == [20, 40, 60, 80, 100]

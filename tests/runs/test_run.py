@@ -73,6 +73,9 @@ class Counter:
         self.state.step += 1
         self.state.since_row += 1
 
+    def position(self) -> int:
+        return self.state.step
+
     def watch(self, folder: Path, row: Row | None) -> None:
         self.watched.append((self.state.step, row["counted"] if row else None))
 

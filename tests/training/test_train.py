@@ -18,7 +18,7 @@ from discorl.runs.files import load_params
 from discorl.training import train as train_module
 from discorl.training.config import NetConfig, OptimiserConfig, TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
-from discorl.training.train import train
+from discorl.training.train import resume, train
 from discorl.training.trained_agent import load_agent
 from discorl.types import TimeStep
 from tests.builders import assert_bit_equal, write_small_rule
@@ -207,3 +207,16 @@ def test_agents_do_not_depend_on_the_number_of_threads(rule: str, tmp_path: Path
         assert torch.get_num_threads() == THREADS
         runs.append(load_params(out / "agent.npz"))
     torch.testing.assert_close(runs[0], runs[1])
+
+
+def test_a_budget_of_environment_steps_counts_all_copies(tmp_path: Path) -> None:
+    """Also those of a vector environment, which has as many as it has."""
+    settings = config(tmp_path, env_steps=1e3, rollout_length=10)
+    assert settings.steps == 50
+    env = gymnasium.make_vec("CartPole-v1", 4)
+    result = train(settings, env=env)
+    assert (result.metrics[-1]["step"], result.metrics[-1]["env_steps"]) == (25, 1000)
+    again, _ = read_config(result.folder)
+    assert (again.steps, again.env_steps) == (25, None), "what is resumed goes by steps"
+    longer = resume(replace(again, env_steps=1100), env=gymnasium.make_vec("CartPole-v1", 4))
+    assert longer.metrics[-1]["env_steps"] == 1120

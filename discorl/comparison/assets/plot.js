@@ -99,7 +99,7 @@ function valueRange(series, unit, withSeeds) {
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
-// One plot. Returns how to draw it again: draw({series, xLabel, xFormat, yLabel, unit, withSeeds, name}).
+// One plot. Returns how to draw it again: draw({series, xLabel, xFormat, yLabel, unit, withSeeds, name, mark}).
 function curvePlot(host) {
   const tip = element("div", { class: "tip", role: "status", hidden: true });
   const svg = element("svg:svg", { role: "img", tabindex: 0 });
@@ -123,7 +123,7 @@ function curvePlot(host) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
     svg.setAttribute("aria-label", describe(options));
-    svg.replaceChildren(frame(now, yTicks, width, height), ...series.map((s) => drawSeries(now, s)));
+    svg.replaceChildren(frame(now, yTicks, width, height), ...markedEnd(now), ...series.map((s) => drawSeries(now, s)));
     if (!series.length) {
       svg.append(element("svg:text", { class: "empty", x: width / 2, y: height / 2 }, "All rules are hidden"));
     }
@@ -183,6 +183,16 @@ function curvePlot(host) {
 function describe({ name, yLabel, xLabel, series }) {
   const ends = series.map(({ label, band }) => `${label} ends at ${number(band.middle[band.middle.length - 1])}`);
   return `${name}: ${yLabel} against ${xLabel}. ${ends.join("; ") || "Nothing is shown"}.`;
+}
+
+// Where the shortest of the curves ends, if others go on.
+function markedEnd({ box, x1, sx, mark }) {
+  if (!mark || mark.x > x1 * (1 - 1e-6)) return [];
+  const inside = sx(mark.x) < (box.left + box.right) / 2;
+  const [x, anchor] = [sx(mark.x) + (inside ? 5 : -5), inside ? "start" : "end"];
+  return [element("svg:g", { class: "limit" },
+    element("svg:line", { x1: sx(mark.x), x2: sx(mark.x), y1: box.top, y2: box.bottom }),
+    element("svg:text", { x, y: box.top + 11, "text-anchor": anchor }, mark.label))];
 }
 
 function frame({ box, x0, x1, sx, sy, xFormat, xLabel, yLabel }, yTicks, width, height) {

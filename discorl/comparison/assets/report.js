@@ -44,6 +44,7 @@ function drawAll() {
       xLabel: bySeconds ? `Wall-clock (${unit})` : "Environment steps",
       xFormat: (x) => (bySeconds ? `${+(x / divisor).toPrecision(3)}` : short(Math.round(x))),
       xUnit: bySeconds ? unit : "steps",
+      mark: bySeconds ? null : { x: task.budget, label: "compared up to here" },
     });
   }
 }

@@ -5,8 +5,18 @@
 // what its caller in the package does with torch operations where it may not be used; none has a
 // gradient. Plain loops, which the compiler turns into vector instructions of whatever machine it is on.
 
-#include <ATen/ATen.h>
+// Not ATen/ATen.h, which takes longer to compile than everything else together.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <algorithm>

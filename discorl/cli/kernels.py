@@ -1,0 +1,26 @@
+"""``discorl kernels``."""
+
+from __future__ import annotations
+
+import tyro
+
+
+def kernels_command(args: list[str]) -> int:
+    """One of the commands for the kernels in C++; returns the exit code."""
+    tyro.extras.subcommand_cli_from_dict(
+        {"build": _build},
+        prog="discorl kernels",
+        description="Kernels in C++ that training uses on the CPU: see --kernels of 'train'.",
+        args=args,
+    )
+    return 0
+
+
+def _build() -> None:
+    """Compile the kernels for this machine, unless that has been done, and say where they are.
+
+    Training does this by itself when it needs them; this is for images and installers.
+    """
+    from discorl.ops.native.library import load
+
+    print(f"ready: {load()}")
