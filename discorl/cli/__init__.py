@@ -86,6 +86,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(args: list[str]) -> int:
+    is_debug, args = "--debug" in args, [arg for arg in args if arg != "--debug"]
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if args else 2
@@ -93,28 +94,27 @@ def _main(args: list[str]) -> int:
         print(f"discorl {__version__}")
         return 0
     warnings.formatwarning = _one_line
-    is_debug = "--debug" in args
-    args = [arg for arg in args if arg != "--debug"]
     try:
         return _run(args[0], args[1:])
-    except DiscorlError as e:
+    except (DiscorlError, OSError, MemoryError, RuntimeError) as e:
+        if (said := _explained(e)) is None:
+            raise
         if is_debug:
             _print_traceback(e)
-        return _complain(e)
-    except OSError as e:
-        return _complain(f"{e.strerror or e}: {e.filename or ''}".rstrip(": "))
-    except (MemoryError, RuntimeError) as e:
-        if not is_out_of_memory(e):
-            raise
-        return _complain(OUT_OF_MEMORY)
+        print(f"error: {printable(said)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
 
 
-def _complain(error: object) -> int:
-    print(f"error: {printable(error)}", file=sys.stderr)
-    return 2
+def _explained(error: Exception) -> object:
+    """What to tell the user, who can do something about it; None if it is a bug."""
+    if isinstance(error, DiscorlError):
+        return error
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    return OUT_OF_MEMORY if is_out_of_memory(error) else None
 
 
 def _print_traceback(error: BaseException) -> None:

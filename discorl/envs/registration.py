@@ -16,6 +16,8 @@ from discorl.errors import DiscorlError
 
 GROUP = "discorl.tasks"
 """The group of entry points by which a package adds tasks."""
+FORM = re.compile(r"[a-z][a-z0-9_-]*(:[A-Za-z0-9_-]+)*", re.ASCII)
+"""How the name of a task can be written."""
 PREFIXES = {"gym", "task", *(re.split("[:,]", entry.name)[0] for entry in TASKS)}
 """What stands before the colon in names of our own, besides those of suites."""
 
@@ -43,8 +45,7 @@ def register_task(name: str, make: Callable[..., TensorEnv], description: str = 
 
 
 def _checked(name: str) -> str:
-    form = r"[a-z][a-z0-9_-]*(:[A-Za-z0-9_-]+)*"
-    if not isinstance(name, str) or not re.fullmatch(form, name, re.ASCII):
+    if not isinstance(name, str) or not FORM.fullmatch(name):
         raise DiscorlError(
             f"{name!r:.60} cannot be the name of a task: use small letters, digits and dashes, and "
             "capitals for numbers, as in lights-out:SIZE"
@@ -82,7 +83,7 @@ def find_registered(name: str) -> Entry | None:
         if entry.read(name) is not None:
             return entry
     for point in _from_packages().values():
-        if read_name(point.name, name) is not None:
+        if FORM.fullmatch(point.name) and read_name(point.name, name) is not None:
             return _load(point)
     return None
 

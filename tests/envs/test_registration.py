@@ -28,6 +28,7 @@ ENTRIES = """\
 [discorl.tasks]
 their-catch:ROWSxCOLUMNS = their_tasks:TheirCatch
 their-broken = their_broken_tasks:make
+their(odd = their_tasks:TheirCatch
 """
 MODULE = '''
 from discorl.envs.tasks.catch import Catch
@@ -130,6 +131,7 @@ def test_packages_add_tasks_by_entry_points(capsys: pytest.CaptureFixture[str]) 
     listed = capsys.readouterr().out
     assert "Catch as they play it." in listed and "With more to say" not in listed
     assert "[the package their-tasks adds the task 'their-broken'" in listed
+    assert "['their(odd' cannot be the name of a task" in listed
 
 
 def test_a_module_that_registers_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
