@@ -28,6 +28,7 @@ QUIET = 0.05
 
 TITLES = {
     "plain": "discorl, without kernels",
+    "bf16": "discorl, bf16",
     "compiled": "discorl, compiled",
     "other discorl": "the other tree",
     "other compiled": "the other tree, compiled",

@@ -17,6 +17,7 @@ SHOWN = {
 LABELS = {
     OURS.name: "discorl",
     "plain": "discorl, without kernels",
+    "bf16": "discorl, bf16",
     "compiled": "discorl, compiled",
     "jax": "JAX reference",
     "disco-torch": "disco-torch",
@@ -25,6 +26,7 @@ LABELS = {
 COLOURS = {
     OURS.name: "#d1495b",
     "plain": "#e9a3ac",
+    "bf16": "#7d1d3f",
     "compiled": "#edae49",
     "jax": "#66849c",
     "disco-torch": "#b8c4ce",

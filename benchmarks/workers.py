@@ -34,6 +34,7 @@ class Implementation:
 
 OURS = Implementation("discorl", "ours", Path(sys.executable))
 PLAIN = Implementation("plain", "ours", Path(sys.executable), ("--plain",))
+BF16 = Implementation("bf16", "ours", Path(sys.executable), ("--bf16",))
 COMPILED = Implementation("compiled", "ours", Path(sys.executable), ("--compile",))
 
 
@@ -180,6 +181,7 @@ def disco_torch_fast(given_python: Path | None, install: bool) -> Implementation
 
 PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
     "plain": lambda python, install: PLAIN,
+    "bf16": lambda python, install: BF16,
     "compiled": lambda python, install: COMPILED,
     "jax": jax_reference,
     "jax-in-turn": jax_in_turn,

@@ -7,6 +7,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if sys.argv[:1] == ["-m"] and any(arg.endswith("discorl") for arg in sys.orig_argv[1:]):
@@ -19,46 +20,57 @@ try:
 except PackageNotFoundError:  # running from a source tree that is not installed
     __version__ = "0+unknown"
 
-from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
-from discorl.agents.replay import Replay
-from discorl.agents.update import update_agent
-from discorl.errors import DiscorlError
-from discorl.nets.agent_net import AgentNet
-from discorl.nets.net_config import NetConfig
-from discorl.own_agent import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
-from discorl.rules import CMPO, ActorCritic, DiscoRule, PolicyGradient, UpdateRule
-from discorl.rules.store import load_rule, save_rule
-from discorl.runs.threads import ThreadTuner
-from discorl.types import AgentOutput, Rollout
-
 if TYPE_CHECKING:
+    from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
+    from discorl.agents.replay import Replay
+    from discorl.agents.update import update_agent
     from discorl.comparison.compare import compare
     from discorl.discovery.config import DiscoverConfig
     from discorl.discovery.discover import discover
     from discorl.discovery.presets import discovery_preset
     from discorl.envs.registration import register_task
+    from discorl.errors import DiscorlError
+    from discorl.nets.agent_net import AgentNet
+    from discorl.nets.net_config import NetConfig
+    from discorl.own_agent import AgentRollout, DiscoTrainer, DiscoUpdateRule, collect_rollout
+    from discorl.rules import CMPO, ActorCritic, DiscoRule, PolicyGradient, UpdateRule
+    from discorl.rules.store import load_rule, save_rule
+    from discorl.runs.threads import ThreadTuner
     from discorl.training import presets
     from discorl.training.callback import RunView
     from discorl.training.config import TrainConfig
     from discorl.training.evaluate import evaluate
     from discorl.training.train import train
     from discorl.training.trained_agent import load_agent
+    from discorl.types import AgentOutput, Rollout
 
-# The programs bring plots, Gymnasium and progress bars with them, which would more than double the
-# time that this package adds to importing torch. They are imported when they are first asked for.
-_PROGRAMS = {
-    "DiscoverConfig": "discorl.discovery.config",
-    "RunView": "discorl.training.callback",
-    "TrainConfig": "discorl.training.config",
-    "compare": "discorl.comparison.compare",
-    "discover": "discorl.discovery.discover",
-    "discovery_preset": "discorl.discovery.presets",
-    "evaluate": "discorl.training.evaluate",
-    "load_agent": "discorl.training.trained_agent",
-    "presets": "discorl.training.presets",
-    "register_task": "discorl.envs.registration",
-    "train": "discorl.training.train",
+# Everything is imported when it is first asked for: the programs bring plots, Gymnasium and
+# progress bars with them, and 'discorl --help' does not even need torch.
+_HOMES = {
+    "agents.agent": ("Agent", "adam_clip", "agent_net", "mlp_agent_net"),
+    "agents.replay": ("Replay",),
+    "agents.update": ("update_agent",),
+    "comparison.compare": ("compare",),
+    "discovery.config": ("DiscoverConfig",),
+    "discovery.discover": ("discover",),
+    "discovery.presets": ("discovery_preset",),
+    "envs.registration": ("register_task",),
+    "errors": ("DiscorlError",),
+    "nets.agent_net": ("AgentNet",),
+    "nets.net_config": ("NetConfig",),
+    "own_agent": ("AgentRollout", "DiscoTrainer", "DiscoUpdateRule", "collect_rollout"),
+    "rules": ("CMPO", "ActorCritic", "DiscoRule", "PolicyGradient", "UpdateRule"),
+    "rules.store": ("load_rule", "save_rule"),
+    "runs.threads": ("ThreadTuner",),
+    "training": ("presets",),
+    "training.callback": ("RunView",),
+    "training.config": ("TrainConfig",),
+    "training.evaluate": ("evaluate",),
+    "training.train": ("train",),
+    "training.trained_agent": ("load_agent",),
+    "types": ("AgentOutput", "Rollout"),
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CMPO",
@@ -99,12 +111,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PROGRAMS:
-        raise AttributeError(f"module 'discorl' has no attribute '{name}'")
-    module = import_module(_PROGRAMS[name])
-    found = module if name == "presets" else getattr(module, name)
-    globals()[name] = found  # the next look finds it without this function
-    return found
+    if name in _HOME_OF:
+        home = f"discorl.{_HOME_OF[name]}"
+        if name == "presets":  # a module itself
+            import_module(f"{home}.presets")
+        found = getattr(import_module(home), name)
+        globals()[name] = found  # the next look finds it without this function
+        return found
+    if not name.startswith("_") and find_spec(f"discorl.{name}"):  # a room, such as discorl.nets
+        return import_module(f"discorl.{name}")
+    raise AttributeError(f"module 'discorl' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

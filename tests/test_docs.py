@@ -20,7 +20,7 @@ import pytest
 import discorl
 from discorl.cli import main
 from discorl.cli.discover import ResumeDiscoveryArgs
-from discorl.cli.parse import option_names
+from discorl.cli.options import options_of
 from discorl.cli.train import ResumeArgs
 from tests.browser import chromium_driver
 from tests.builders import run_python
@@ -140,7 +140,7 @@ HELPS = [
 ELSEWHERE = {
     *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun
     *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
-    *("--resume", "--version"),
+    *("--resume", "--version", "--help", "--help-all", "--offline"),
 }
 
 
@@ -150,10 +150,12 @@ def options() -> set[str]:
     shown = io.StringIO()
     for command in HELPS:
         with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-            main([*command.split(), "--help"])
+            main([*command.split(), "--help-all"])
     found = set(re.findall(r"--[a-z][a-z0-9.-]*", shown.getvalue()))
     assert len(found) > 60
-    found |= option_names(ResumeArgs) | option_names(ResumeDiscoveryArgs)
+    for settings in (ResumeArgs, ResumeDiscoveryArgs):
+        for option in options_of(settings):
+            found |= {option.name, f"--{option.group}"}
     # Settings of the environment and of its suite also work without their prefix.
     short = {name.replace("--env.", "--").replace("--suite.", "--") for name in found}
     return found | short | ELSEWHERE

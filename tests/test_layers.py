@@ -16,6 +16,8 @@ LAYERS = [
     "bounded",
     "npz",
     "printable",
+    "suggestions",
+    "option_marks",
     "atomic",
     "cache",
     "types",

@@ -41,12 +41,14 @@ from discorl.types import AgentState, EnvSpec, Params, Rollout
 COMPILE = "--compile" in sys.argv[1:]
 PLAIN = "--plain" in sys.argv[1:]
 """Without our kernels, as where there is no compiler."""
+BF16 = "--bf16" in sys.argv[1:]
+"""With the factors of large products rounded to bfloat16."""
 
 
 def make_agent(num_actions: int) -> tuple[Agent, Params, AgentState]:
     loaded = load_rule("disco103")
     net = mlp_agent_net(EnvSpec((ROWS, COLUMNS), num_actions), loaded.rule)
-    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE), native=not PLAIN)
+    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE), native=not PLAIN, bf16=BF16)
     if COMPILE:
         agent = compile_agent(agent)
     return agent, loaded.params, agent.init_state(torch.Generator().manual_seed(0))
@@ -85,9 +87,10 @@ def train() -> Job:
 
     def step() -> None:
         nonlocal state, env_state, timestep
-        rollout, env_state, timestep = collect_rollout(
-            agent.net, state.params, env, env_state, timestep, T, rng
-        )
+        with agent.acting():
+            rollout, env_state, timestep = collect_rollout(
+                agent.net, state.params, env, env_state, timestep, T, rng
+            )
         replay.add(rollout)
         if len(replay) >= B:
             state, _ = update_agent(agent, rule_params, state, replay.sample(B, rng))
@@ -103,7 +106,7 @@ def learn_pixels(num_actions: int = 6, batch: int = 16) -> Job:
     shape = (4, 84, 84)
     config = NetConfig((128,), 64, (64,), torso_kind="nature")
     net = agent_net(EnvSpec(shape, num_actions, is_image=True), loaded.rule, config)
-    agent = Agent(net, loaded.rule, adam_clip(5e-4), native=not PLAIN)
+    agent = Agent(net, loaded.rule, adam_clip(5e-4), native=not PLAIN, bf16=BF16)
     state = agent.init_state(torch.Generator().manual_seed(0))
     rollout = random_rollout(num_actions, batch, T)
     pixels = torch.randint(256, (T, batch, *shape), dtype=torch.uint8)
@@ -219,8 +222,9 @@ if __name__ == "__main__":
     rest = (meta_step, discover_suite, discover_catch, act, env_steps, replay_sample)
     machine = (matmul, discover_matmul, matmul_square)
     facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    if COMPILE or PLAIN:
+    if COMPILE or PLAIN or BF16:
         agent, _, _ = make_agent(3)
         facts |= {"torch.compile": isinstance(agent.rule, CompiledRule), "kernels": agent.native}
+        facts["bf16"] = agent.bf16
         rest = machine = ()
     serve({w.__name__: w for w in (*learning, *rest, *machine)}, facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
 
@@ -34,6 +35,13 @@ class Agent:
     """First steps of a rollout that only warm up a recurrent network's state and have no loss."""
     native: bool = False
     """Learn with the kernels of ``ops/native``, where they apply: one agent on the CPU."""
+    bf16: bool = False
+    """Round the factors of large matrix products to bfloat16, in acting and learning. Sums and
+    everything else stay as they are. Meta-gradients are out of the question."""
+
+    def acting(self) -> AbstractContextManager[None]:
+        """What its network has to be called in to act."""
+        return native.kernels(self.native and self.bf16, self.bf16)
 
     def __post_init__(self) -> None:
         if self.native:

@@ -12,6 +12,7 @@ from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.burn_in import warm_up, without_burn_in
 from discorl.agents.network import with_params
+from discorl.errors import DiscorlError
 from discorl.ops import native
 from discorl.ops.moments import MeanFn, alone
 from discorl.ops.step_means import live_mean
@@ -61,7 +62,13 @@ def update_agent(
     # below holds them constant although the meta-gradient can follow them: one forward pass
     # serves rule and loss.
     params = _alias(state.params, differentiable)
-    with native.kernels(agent.native and not differentiable and each is one_agent):
+    is_plain = not differentiable and each is one_agent
+    if agent.bf16 and not is_plain:
+        raise DiscorlError(
+            "bf16 is only for training an agent: discovery needs float32, because a meta-gradient "
+            "through rounded products is too far off"
+        )
+    with native.kernels(agent.native and is_plain, agent.bf16):
         unroll, targets, rule_state = unroll_and_targets(
             agent, rule_params, state, params, rollout, differentiable, across, each
         )

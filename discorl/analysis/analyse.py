@@ -12,9 +12,11 @@ from typing import Any
 from rich.console import Console
 
 from discorl import __version__
+from discorl.analysis.attention import attention
 from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.confidence import confidence
 from discorl.analysis.drawing import save_figure
+from discorl.analysis.information import information
 from discorl.analysis.lifetime import lifetime
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.reliance import reliance
@@ -23,6 +25,7 @@ from discorl.analysis.response import response
 from discorl.analysis.results import NotApplicable, Result
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
+from discorl.rules.built_in import ACTOR_CRITIC, POLICY_GRADIENT
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import kind_of, read_config_file
@@ -34,8 +37,6 @@ from discorl.runs.terminal import say
 from discorl.training.config import TrainConfig
 from discorl.training.presets import for_run
 from discorl.training.rule_choice import (
-    ACTOR_CRITIC,
-    POLICY_GRADIENT,
     choose_rule,
     read_config,
     resolved_rule,
@@ -86,6 +87,20 @@ ANALYSES = {
         "averages around rewards, ends of episodes and sudden decisions of the policy, beside what "
         "moments at random show (Fig. 4a of the paper).",
         confidence,
+    ),
+    "attention": Analysis(
+        "Attention",
+        "Where in what an agent sees its predictions come from: the size of the gradient of y, z, "
+        "policy and value at each cell, smoothed, beside networks that have learnt nothing "
+        "(Fig. 4b of the paper). White dots mark cells that have something.",
+        attention,
+    ),
+    "information": Analysis(
+        "Information",
+        "What small networks (probes) can read from each prediction about the agent's future, "
+        "tested on trajectories that they were not trained on (Fig. 4c of the paper). What a "
+        "newborn network tells as well is in what the agent sees, and no merit of the rule.",
+        information,
     ),
     "lifetime": Analysis(
         "Lifetime",

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from discorl.agents.network import with_params
+from discorl.analysis.episodes import episode_to_show, evenly, pictures, shows_pictures
 from discorl.analysis.lives import Age, Life
+from discorl.analysis.predictions import OUTPUTS, predicted
 from discorl.analysis.questions import episode_index
-from discorl.analysis.results import Curves, Figure, Line, NotApplicable, band
+from discorl.analysis.results import Curves, Figure, Film, Line, NotApplicable, band
 from discorl.comparison.result import Band
 from discorl.comparison.statistics import Array
 from discorl.ops.categorical import entropy
@@ -25,8 +26,6 @@ EVENTS = {
     "end": "the end of an episode",
     "decision": "a fall of the policy's entropy",
 }
-OUTPUTS = {"y": "y", "z": "z_a", "policy": "logits", "value": "q_a"}
-"""What is looked at, and the prediction that it comes from."""
 WINDOW = 8
 """Steps before and after an event."""
 MIN_EVENTS = 8
@@ -34,6 +33,8 @@ MIN_EVENTS = 8
 NUM_SHIFTS = 200
 SHARPEST = 0.95
 """A fall of the entropy is an event if it is larger than this share of all changes."""
+NUM_FRAMES = 7
+"""Of an episode: as many as are still to be seen on a phone."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Confidence:
     task: str
     rule: str
     around: list[Around]
+    film: Film | None = None
+    """An episode of the first agent at the end of training; None if there is nothing to see."""
 
     def of(self, event: str, output: str, step: int | None = None) -> Around | None:
         """One of them, if it exists; by default at the end of training."""
@@ -85,8 +88,8 @@ class Confidence:
         return said
 
     def figures(self) -> list[Figure]:
-        """All outputs around each event; then y, or the policy if there is none, at both ages."""
-        made: list[Figure] = []
+        """An episode, and all outputs around each event; then y or the policy at both ages."""
+        made: list[Figure] = [] if self.film is None else [self.film]
         steps = sorted({a.step for a in self.around})
         axes = ("steps after the event", "confidence, standard deviations")
         for event, name in EVENTS.items():
@@ -131,23 +134,49 @@ def confidence(lives: Sequence[Life]) -> Confidence:
             f"{lives[0].task} shows too few events (rewards, ends of episodes) in "
             f"{lives[0].ages[-1].played.actions.numel()} steps of an agent"
         )
-    return Confidence(lives[0].task, lives[0].label, around)
+    film = _film(lives[0]) if shows_pictures(lives[0]) else None
+    return Confidence(lives[0].task, lives[0].label, around, film)
 
 
 @torch.no_grad()
 def _traces(life: Life, age: Age) -> dict[str, Array]:
     """The confidence of each output at each step, standardised. [S, B] each"""
-    net, params = life.agent.net, age.state.params
-    predictions = with_params(net, params, lambda net: net.predict(age.played))
-    found = {}
-    for name, field in OUTPUTS.items():
-        logits: Tensor | None = getattr(predictions, field, None)
-        if logits is None or logits.shape[-1] < 2:
-            continue
-        sure = -entropy(logits[: len(age.played.actions) - 1].double())
-        spread = float(sure.std())
-        found[name] = ((sure - sure.mean()) / (spread if spread > 1e-9 else 1.0)).numpy()
-    return found
+    outputs = predicted(life, age.state.params, age.played)
+    return {name: _standardised(x, x).numpy() for name, x in outputs.items()}
+
+
+def _standardised(logits: Tensor, among: Tensor) -> Tensor:
+    """Negative entropies, in standard deviations above the mean of those of ``among``."""
+    sure, every = (-entropy(x.double()) for x in (logits, among))
+    spread = float(every.std())
+    return (sure - every.mean()) / (spread if spread > 1e-9 else 1.0)
+
+
+@torch.no_grad()
+def _film(life: Life) -> Film:
+    """An episode with the confidence of each output under it."""
+    age = life.ages[-1]
+    episode = episode_to_show(age)
+    params = age.state.params
+    own, among = (predicted(life, params, rollout) for rollout in (episode, age.played))
+    num_steps = len(episode.actions) - 1
+    x = [float(t) for t in range(num_steps)]
+    lines = [
+        Line(name, Band(x, _standardised(logits[:, 0], among[name]).tolist(), None, None))
+        for name, logits in own.items()
+    ]
+    steps = evenly(num_steps, NUM_FRAMES)
+    rewards = episode.rewards[1:, 0].tolist()
+    return Film(
+        "film",
+        "An episode, and how sure the agent is",
+        "steps of the episode",
+        "confidence, standard deviations",
+        lines,
+        steps,
+        pictures(life, episode, steps),
+        [(t, r) for t, r in enumerate(rewards) if r],
+    )
 
 
 def find_events(rollout: Rollout, event: str, policy: Array) -> NDArray[np.bool_]:

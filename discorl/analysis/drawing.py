@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from discorl.analysis.results import Curves, Dots, Figure, HeatMap
+from discorl.analysis.drawing_pictures import draw_film, draw_maps
+from discorl.analysis.results import Curves, Dots, Figure, Film, HeatMap, Maps
 from discorl.atomic import write_atomically
 from discorl.comparison.statistics import Estimate
 
@@ -25,18 +26,20 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     from matplotlib import rc_context  # imported late: slow
     from matplotlib.figure import Figure as Canvas
 
-    height = (
-        3.4 if not isinstance(figure, Dots) else 1.0 + 0.5 * len({row.label for row in figure.rows})
-    )
-    canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
-    axes = canvas.subplots()
-    if isinstance(figure, Curves):
-        _draw_curves(axes, figure)
-    elif isinstance(figure, Dots):
-        _draw_dots(axes, figure)
+    canvas = Canvas(figsize=(WIDTH, _height(figure)), layout="constrained")
+    if isinstance(figure, Film):
+        draw_film(canvas, figure, lambda axes: _draw_curves(axes, figure))
+    elif isinstance(figure, Maps):
+        draw_maps(canvas, figure)
     else:
-        _draw_heat_map(canvas, axes, figure)
-    axes.set_title(figure.title, fontsize=11)
+        axes = canvas.subplots()
+        if isinstance(figure, Curves):
+            _draw_curves(axes, figure)
+        elif isinstance(figure, Dots):
+            _draw_dots(axes, figure)
+        else:
+            _draw_heat_map(canvas, axes, figure)
+        axes.set_title(figure.title, fontsize=11)
     names = [f"{figure.name}.{ending}" for ending in ("png", "svg")]
     with rc_context({"svg.hashsalt": "discorl"}):  # equal numbers, equal files
         for name in names:
@@ -48,7 +51,16 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     return names
 
 
-def _draw_curves(axes: Any, figure: Curves) -> None:
+def _height(figure: Figure) -> float:
+    """In inches."""
+    if isinstance(figure, Dots):
+        return 1.0 + 0.5 * len({row.label for row in figure.rows})
+    if isinstance(figure, Maps):
+        return 1.3 + len(figure.rows) * WIDTH / (1 + len(figure.columns))
+    return 4.4 if isinstance(figure, Film) else 3.4
+
+
+def _draw_curves(axes: Any, figure: Curves | Film) -> None:
     for i, line in enumerate(figure.lines):
         colour, b = COLOURS[i % len(COLOURS)], line.band
         dash: Any = DASHES[(i + i // len(COLOURS)) % len(DASHES)]

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from discorl.agents.acting import act
 from discorl.agents.agent import Agent
-from discorl.envs.base import close_env
+from discorl.envs.base import TensorEnv, close_env, is_tensor_env
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder, load
 from discorl.training.rule_choice import read_config
 from discorl.training.state import new_state
 from discorl.training.train import Training
-from discorl.types import AgentState, Params, Rollout
+from discorl.types import AgentState, EnvSpec, Params, Rollout
 
 NUM_ASKED = 64
 """Trajectories of a replay that rules are asked about."""
@@ -36,6 +37,8 @@ class Age:
     """What it could learn from next: trajectories of its replay."""
     played: Rollout
     """What its policy does now."""
+    env_state: Any = None
+    """Of its environment just before it played."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ class Life:
     agent: Agent
     rule_params: Params
     ages: Sequence[Age]
+    spec: EnvSpec | None = None
+    """What the environment shows; None if nobody knows."""
+    num_stacked: int = 1
+    """Frames in an observation of a suite that stacks them."""
+    env: TensorEnv | None = None
+    """The environment, if it lives on tensors."""
 
 
 def read_life(folder: Path, label: str = "") -> Life:
@@ -76,6 +85,9 @@ def read_life(folder: Path, label: str = "") -> Life:
     return Life(
         label or program.choice.name,
         *(config.task, config.seed, program.agent, program.rule_params, ages),
+        spec=program.env.spec,
+        num_stacked=config.frame_stack,
+        env=program.env if is_tensor_env(program.env) else None,
     )
 
 
@@ -92,8 +104,9 @@ def _age(program: Training) -> Age:
     state = program.state
     generator = torch.Generator().manual_seed(program.config.seed)
     batch = state.replay.sample(NUM_ASKED, generator, program.num_fresh)
+    env_state = state.acting.env_state
     played, _ = _act(program, max(NUM_PLAYED, program.config.rollout_length))
-    return Age(state.step, state.agent, batch, played)
+    return Age(state.step, state.agent, batch, played, env_state)
 
 
 def _act(program: Training, num_steps: int):

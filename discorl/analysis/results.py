@@ -76,7 +76,51 @@ class HeatMap:
     kind: str = "heat_map"
 
 
-Figure = Curves | Dots | HeatMap
+@dataclass(frozen=True)
+class Film:
+    """Frames of an episode with curves under them."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    steps: list[int]
+    """Where on the axis of the curves each frame was seen."""
+    frames: list[str]
+    """PNG files in base64."""
+    rewards: list[tuple[int, float]]
+    """Steps whose action was rewarded, and by how much."""
+    kind: str = "film"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A map over a picture."""
+
+    heat: list[list[float]]
+    """Rows from the top; from 0 to 1."""
+    marks: list[tuple[int, int]]
+    """Cells, as row and column, where a board has something."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Pictures, a row for each, and beside each its maps."""
+
+    name: str
+    title: str
+    unit: str
+    columns: list[str]
+    rows: list[str]
+    frames: list[str]
+    """PNG files in base64, one in each row."""
+    panels: list[list[Panel]]
+    """Of each row, a map for each column."""
+    kind: str = "maps"
+
+
+Figure = Curves | Dots | HeatMap | Film | Maps
 
 
 class Result(Protocol):

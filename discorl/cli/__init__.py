@@ -3,72 +3,79 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
-import tyro
-
 from discorl import __version__
-from discorl.cli.analyse import analyse_rule
 from discorl.cli.current_folder import search_current_folder
-from discorl.cli.discover import discover_command
-from discorl.cli.envs import list_envs
-from discorl.cli.kernels import kernels_command
-from discorl.cli.rules import rules_command
-from discorl.cli.runs import compare_runs, evaluate_run
-from discorl.cli.train import train_command
-from discorl.cli.values import VALUES
+from discorl.cli.help import asks_for_help
 from discorl.errors import DiscorlError, is_out_of_memory
 from discorl.printable import printable
 from discorl.runs.steady_output import steady_output
+from discorl.suggestions import did_you_mean
 
 _format_warning = warnings.formatwarning
 
 USAGE = """\
 discorl: train RL agents with a learned update rule.
 
-  discorl train [TASK] [options]     train an agent; TASK is catch, catch:10x5, gym:CartPole-v1 ...
-  discorl train --resume RUN         resume a run from its last checkpoint
-  discorl train [TASK] --help        every setting for that task, with its default
-  discorl discover [PRESET] [options]  discover a rule; PRESET is suite, notebook or paper
-  discorl evaluate RUN               play episodes with a trained agent; --video FILE films one
-  discorl compare RUN...             compare rules: a table and an HTML report
-  discorl analyse RULE|RUN           what a rule does: figures, numbers and an HTML page
-  discorl envs                       list the available tasks
-  discorl kernels build              compile the CPU kernels in advance, not at the first training
-  discorl rules list                 list the update rules on this machine
-  discorl rules show RULE            show a rule's sizes, settings and provenance
-  discorl rules fetch                download Disco103 and verify it
-  discorl rules verify [RULE]        check a rule file
-  discorl rules export RULE FILE     write a rule to a file that the JAX reference can also load
+  discorl train [TASK] [options]   train an agent; TASK is catch, gym:CartPole-v1 ...
+  discorl train --resume RUN       resume a run from its last checkpoint
+  discorl train [TASK] --help      the main settings; --help-all explains them all
+  discorl discover [PRESET]        discover a rule: suite, notebook or paper
+  discorl evaluate RUN             play episodes with a trained agent, or film one
+  discorl compare RUN...           compare rules: a table and an HTML report
+  discorl analyse RULE|RUN         what a rule does: figures, numbers, an HTML page
+  discorl envs                     list the available tasks
+  discorl kernels build            compile the CPU kernels now rather than on first use
+  discorl rules list               list the update rules on this machine
+  discorl rules show RULE          show a rule's sizes, settings and provenance
+  discorl rules fetch              download Disco103 and verify it
+  discorl rules verify [RULE]      check a rule file
+  discorl rules export RULE FILE   write a rule to a file that the JAX reference
+                                   can also load
 
-With any command, --debug shows the whole traceback of an error.
+Every command has --help. With --offline, none of them downloads anything.
+With --debug, they show the whole traceback of an error.
 
 Examples:
-  discorl train catch                            the best rule on this machine, about 3 minutes
-  discorl train catch --rule actor-critic        the same with the baseline
-  discorl train ale:Breakout --preset paper      the published settings instead of small ones
-  discorl train ale:Pong --sticky 0              an option of its suite; --help explains them all
+  discorl train catch
+      the best rule on this machine, about 3 minutes
+  discorl train catch --rule actor-critic
+      the same with the baseline
+  discorl train ale:Breakout --preset paper
+      the published settings instead of small ones
+  discorl train ale:Pong --sticky 0
+      an option of its suite; --help-all explains them all
   discorl train gym:CartPole-v1 --seed 1 --optimiser.learning-rate 1e-3
-  discorl train --resume runs/catch-1            resume where it stopped, bit for bit
-  torchrun --nproc-per-node 2 -m discorl train   two processes share the environments and the batch
+  discorl train --resume runs/catch-1
+      resume where it stopped, bit for bit
+  torchrun --nproc-per-node 2 -m discorl train
+      two processes share the environments and the batch
 """
 COMMANDS = {
-    "train": train_command,
-    "discover": discover_command,
-    "kernels": kernels_command,
-    "rules": rules_command,
+    "train": "train.train_command",
+    "discover": "discover.discover_command",
+    "kernels": "kernels.kernels_command",
+    "rules": "rules.rules_command",
 }
-"""Commands that parse their arguments themselves."""
+"""Commands that parse their arguments themselves, by where they are below this package."""
 FUNCTIONS = {
-    "analyse": analyse_rule,
-    "compare": compare_runs,
-    "evaluate": evaluate_run,
-    "envs": list_envs,
+    "analyse": "analyse.analyse_rule",
+    "compare": "runs.compare_runs",
+    "evaluate": "runs.evaluate_run",
+    "envs": "envs.list_envs",
 }
 """Commands whose options are the arguments of a function."""
+WORK = ("train", "discover", "analyse")
+"""Commands that go on when nobody reads what they print any more."""
 
 OUT_OF_MEMORY = (
     "there is not enough memory for this: lower the number of environments, the batch size, the "
@@ -79,15 +86,17 @@ OUT_OF_MEMORY = (
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
     _never_fail_to_encode()
+    args = sys.argv[1:] if argv is None else argv
     if argv is None:
-        search_current_folder(sys.argv[1:])
-    with steady_output(is_last=True):
-        return _main(sys.argv[1:] if argv is None else argv)
+        search_current_folder(args)
+    only_prints = args[:1] == [] or args[0] not in WORK or asks_for_help(args)
+    with steady_output(is_last=True, only_prints=only_prints):
+        return _main(args)
 
 
 def _main(args: list[str]) -> int:
     is_debug, args = "--debug" in args, [arg for arg in args if arg != "--debug"]
-    if not args or args[0] in ("-h", "--help", "help"):
+    if not args or args[0] in ("-h", "--help", "--help-all", "help"):
         print(USAGE)
         return 0 if args else 2
     if args[0] in ("-V", "--version", "version"):
@@ -132,12 +141,45 @@ def _never_fail_to_encode() -> None:
 
 
 def _run(command: str, args: list[str]) -> int:
+    if "--offline" in args:
+        args = [arg for arg in args if arg != "--offline"]
+        os.environ["DISCORL_OFFLINE"] = "1"  # for processes that this one starts, too
+    known = COMMANDS | FUNCTIONS
+    if command not in known:
+        seek = did_you_mean(command, known) or "; see 'discorl --help'"
+        raise DiscorlError(f"no command is called '{command}'{seek}")
+    with _leaving_at_once():
+        if not asks_for_help(args):
+            import_module("torch")
+        module, _, name = known[command].rpartition(".")
+        function = getattr(import_module(f"discorl.cli.{module}"), name)
+        call = import_module("discorl.cli.parse").call
     if command in COMMANDS:
-        return COMMANDS[command](args)
-    if command not in FUNCTIONS:
-        raise DiscorlError(f"no command is called '{command}'; see 'discorl --help'")
-    tyro.cli(FUNCTIONS[command], prog=f"discorl {command}", args=args, registry=VALUES)
+        return function(args)
+    call(function, f"discorl {command}", args)
     return 0
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """While modules are imported, Ctrl-C ends the process: there is nothing to keep yet.
+
+    An exception would pass through modules that are half imported, and some turn it into another.
+    """
+
+    def leave(*_: object) -> None:
+        os.write(2, b"stopped\n")
+        os._exit(130)
+
+    try:
+        before = signal.signal(signal.SIGINT, leave)
+    except ValueError:  # not the main thread, which gets the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _one_line(message: Warning | str, category: type[Warning], *where: Any) -> str:

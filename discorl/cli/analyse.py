@@ -21,7 +21,7 @@ def analyse_rule(
         subject: Name of a rule, path of a rule file, or folder of a run with checkpoints.
         task: Train agents on this task; repeat it for several. The default is catch.
         only: Do only this analysis; repeat it for several: bootstrapping, response,
-            reliance, confidence, lifetime.
+            reliance, confidence, attention, information, lifetime.
         out: Folder for the results, by default analysis/NAME. What it holds already is kept, so
             the same command continues an analysis that was stopped.
         seeds: How many agents to train on each task.

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from discorl.cli.parse import folder_to_resume, parse, parse_changes
+from discorl.cli.options import options_of
+from discorl.cli.parse import folder_to_resume, parse, parse_changes, split_places
+from discorl.errors import DiscorlError
 
 
 def discover_command(args: list[str]) -> int:
@@ -20,13 +22,14 @@ def discover_command(args: list[str]) -> int:
         config, _ = read_settings(folder, DiscoverConfig, "discover")
         changes = parse_changes(ResumeDiscoveryArgs, "discover", folder, config, args)
         return 130 if resume_discovery(folder, **changes).interrupted else 0
-    preset = "suite"
-    if args and not args[0].startswith("-"):
-        preset, args = args[0], args[1:]
+    presets, args = split_places(args, options_of(DiscoverConfig))
+    if len(presets) > 1:
+        raise DiscorlError(f"one preset at a time, but these are {', '.join(presets)}")
+    preset = presets[0] if presets else "suite"
     config = parse(
         DiscoverConfig,
-        prog=f"discorl discover {preset}",
-        description=(
+        usage=f"discorl discover {preset}",
+        about=(
             f"Discover an update rule. Presets: {', '.join(PRESETS)}. The defaults below are those "
             f"of '{preset}'."
         ),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import tyro
+from discorl.cli.parse import call_one_of
 
 
 def kernels_command(args: list[str]) -> int:
     """One of the commands for the kernels in C++; returns the exit code."""
-    tyro.extras.subcommand_cli_from_dict(
-        {"build": _build},
-        prog="discorl kernels",
-        description="Kernels in C++ that training uses on the CPU: see --kernels of 'train'.",
-        args=args,
-    )
-    return 0
+    about = "Kernels in C++ that training uses on the CPU: see --kernels of 'train'."
+    return call_one_of({"build": _build}, "kernels", about, args)
 
 
 def _build() -> None:

@@ -7,36 +7,35 @@ from pathlib import Path
 
 import tyro
 
+from discorl.cli.help import ALL, help_text
+from discorl.cli.options import groups_of
+from discorl.cli.parse import call_one_of
 from discorl.errors import DiscorlError
 from discorl.printable import printable
 
 
 def rules_command(args: list[str]) -> int:
     """One of the commands for rule files; returns the exit code."""
-    tyro.extras.subcommand_cli_from_dict(
-        {"list": _list, "show": _show, "fetch": _fetch, "verify": _verify, "export": _export},
-        prog="discorl rules",
-        description="Update rules: which ones you have, what is in them, and where they come from.",
-        args=args,
-    )
-    return 0
+    known = {"list": _list, "show": _show, "fetch": _fetch, "verify": _verify, "export": _export}
+    about = "Update rules: which ones you have, what is in them, and where they come from."
+    return call_one_of(known, "rules", about, args)
 
 
 def _list() -> None:
     """List the update rules that this machine can use."""
+    from discorl.rules.built_in import BUILT_IN
     from discorl.rules.store import DISCO103, embedded_rules, find_disco103
 
-    path = find_disco103()
-    where = str(path) if path else "not on this machine; get it with 'discorl rules fetch'"
+    try:
+        path = find_disco103()
+        where = str(path) if path else "not on this machine; get it with 'discorl rules fetch'"
+    except DiscorlError as e:
+        where = f"not usable: {e}"
     rows = [(DISCO103, f"the published rule ({where})")]
     rows += [(name, f"discovered by this project ({path})") for name, path in embedded_rules()]
-    rows += [
-        ("cmpo", "the strong hand-written baseline: policies moved by clipped advantages"),
-        ("actor-critic", "hand-written baseline: V-trace actor-critic"),
-        ("policy-gradient", "hand-written baseline: policy gradient without a critic"),
-    ]
+    rows += [(name, built_in.description) for name, built_in in BUILT_IN.items()]
     for name, what in rows:
-        print(f"{name:16} {what}")
+        print(printable(f"{name:16} {what}"))
 
 
 def _show(rule: tyro.conf.Positional[str]) -> None:
@@ -45,8 +44,12 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     Args:
         rule: Name of a rule, or path to a rule file.
     """
+    from discorl.rules.built_in import BUILT_IN
     from discorl.rules.store import file_settings, load_rule, sha256
 
+    if rule in BUILT_IN:
+        _show_built_in(rule)
+        return
     loaded = load_rule(rule)
     print(printable(f"{loaded.name}: {loaded.path}"))
     print(f"  sha256      {sha256(loaded.path)}")
@@ -59,6 +62,21 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
             print(f"  {title:11} {', '.join(f'{k}={v}' for k, v in fields.items())}")
     for key, value in loaded.provenance.items():
         print(printable(f"  {key:11} {value}"))
+
+
+def _show_built_in(name: str) -> None:
+    """Show what a rule that is written in Python has: predictions, and settings as options."""
+    from discorl.rules.built_in import BUILT_IN
+    from discorl.training.config import TrainConfig
+
+    built_in = BUILT_IN[name]
+    heads = built_in.rule().heads(1)
+    settings = name.replace("-", "_")
+    shown = [g for g in groups_of(TrainConfig, TrainConfig()) if g.name in (settings, "returns")]
+    print(f"{name}: {built_in.description}")
+    print(f"  in Python   discorl.{built_in.rule.__name__}; it has no learnt parameters")
+    print(f"  agents      predict {', '.join([*heads.flat, *heads.per_action])}\n")
+    print(help_text(f"discorl train TASK --rule {name} [options]", "", shown, [ALL]))
 
 
 def _fetch(timeout: float = 300.0) -> None:

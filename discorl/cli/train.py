@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
-from discorl.cli.parse import folder_to_resume, parse, parse_changes, value_of
+from discorl.cli.first_use import offer_disco103
+from discorl.cli.help import asks_for_help
+from discorl.cli.options import Option, options_of
+from discorl.cli.parse import folder_to_resume, parse, parse_changes, split_places, value_of
 from discorl.errors import DiscorlError
 from discorl.training.config import CheckpointConfig, EnvConfig, TrainConfig
 
 
 def train_command(args: list[str]) -> int:
     """Train an agent, or resume a run; returns the exit code."""
+    from discorl.training.build import PYTHON_ENV
     from discorl.training.rule_choice import read_config
     from discorl.training.train import resume, train
 
@@ -23,37 +26,69 @@ def train_command(args: list[str]) -> int:
         raise DiscorlError("--steps and --env-steps both say how long to train: give one of them")
     if (folder := folder_to_resume(args)) is None:
         return 130 if train(parse_train(args)).interrupted else 0
-    config, _ = read_config(folder)
-    args = args[1:] if args[0] == config.task else args
+    config, content = read_config(folder)
+    env = value_of("--task", args) if content.get(PYTHON_ENV) else None
+    args = args if env is None else _without("--task", args)
+    task, args = _task_and_options(args)
+    if task not in (None, config.task):
+        raise DiscorlError(f"{folder} is a run on {config.task}, not on '{task}': leave that out")
     args = [_long_name(arg, config.task) for arg in args]
     changes = parse_changes(ResumeArgs, "train", folder, config, args)
     skip_replay = changes.pop("skip_replay")
-    changes["task"] = config.task  # a run keeps its name
-    env = value_of("--task", args)
     done = resume(replace(config, **changes), env=env, skip_replay=skip_replay)
     return 130 if done.interrupted else 0
 
 
 def parse_train(args: list[str]) -> TrainConfig:
     """The settings that ``discorl train ARGS`` trains with."""
+    from discorl.envs.env_config import of_other_envs
+    from discorl.envs.registry import is_tensor_task
     from discorl.training import presets
 
-    task = "catch"
-    if args and not args[0].startswith("-"):
-        task, args = args[0], args[1:]
+    given, args = _task_and_options(args)
+    task = given or "catch"
     rule, preset = value_of("--rule", args) or "auto", value_of("--preset", args) or "small"
-    default = presets.for_run(task, rule, preset)
-    config = parse(
+    if rule == "auto" and not asks_for_help(args):
+        offer_disco103()
+    unused = of_other_envs() if is_tensor_task(task) else ()
+    return parse(
         TrainConfig,
-        prog=f"discorl train {task}",
-        description=f"Train an agent on {task}. The defaults below are for this task.",
-        default=default,
+        usage=f"discorl train {task}",
+        about=f"Train an agent on {task}. The defaults below are for this task.",
+        default=presets.for_run(task, rule, preset),
         args=[_long_name(arg, task) for arg in args],
-        config=(tyro.conf.AvoidSubcommands,),  # the suite's options are those of the task's own
+        hidden=("task", *(f"env.{name}" for name in unused)),
     )
-    if config.task != task:
-        raise DiscorlError(f"name the task first, as in 'discorl train {config.task}'")
-    return config
+
+
+def _task_and_options(args: list[str]) -> tuple[str | None, list[str]]:
+    """The task, wherever it stands, and the options; no task if none is named."""
+    tasks, args = split_places(args, _every_option())
+    if (named := value_of("--task", args)) is not None:  # another way to say it
+        tasks.append(named)
+        args = _without("--task", args)
+    if len(tasks) > 1:
+        raise DiscorlError(f"one task at a time, but these are {len(tasks)}: {', '.join(tasks)}")
+    return (tasks[0] if tasks else None), args
+
+
+def _every_option() -> Iterator[Option]:
+    """The options of all tasks and of resumed runs, with the names that they have for short."""
+    from discorl.envs.suites import SUITES
+
+    yield from options_of(TrainConfig)
+    yield from options_of(ResumeArgs)
+    yield from options_of(EnvConfig)
+    for suite in SUITES:
+        if suite.settings:
+            for option in options_of(suite.settings):
+                yield from (option, replace(option, field=f"env.suite.{option.field}"))
+
+
+def _without(option: str, args: list[str]) -> list[str]:
+    """The arguments without an option and its value."""
+    at = next(i for i, arg in enumerate(args) if arg.partition("=")[0] == option)
+    return args[:at] + args[at + (1 if "=" in args[at] else 2) :]
 
 
 @dataclass(frozen=True)

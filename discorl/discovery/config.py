@@ -28,6 +28,7 @@ from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
 from discorl.nets.build import IMAGE_TORSOS
 from discorl.nets.net_config import NetConfig
+from discorl.option_marks import Common
 from discorl.rules.values import ValueHead
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.distributed import check_timeout
@@ -132,18 +133,18 @@ class RuleConfig:
 class DiscoverConfig:
     """Discover an update rule."""
 
-    tasks: tuple[str, ...] = ("catch:5x5*2",)
+    tasks: Common[tuple[str, ...]] = ("catch:5x5*2",)
     """Groups of agents, each TASK, TASK*AGENTS or TASK*AGENTS/NET: catch:5x5*4 gym:CartPole-v1*2
     minatar:breakout*2/conv. Any task of 'discorl train' will do, and the names of whole suites:
     atari57*2, minatar5*2, procgen16*2. NET has layer widths, mlp, conv, nature, impala or lstmSIZE,
     with + between them (64x64+lstm32); without it --net decides. More agents on a task give it more
     weight."""
-    held_out: tuple[str, ...] = ()
+    held_out: Common[tuple[str, ...]] = ()
     """Tasks that the rule is chosen by: fresh agents train on them as 'discorl train' would, and
     the rule that does best is kept as best.npz. Keep others for a final test."""
-    init: str = "random"
+    init: Common[str] = "random"
     """Where the rule starts: random, or the name or path of a rule to fine-tune."""
-    estimator: Literal["gradient", "evolution"] = "gradient"
+    estimator: Common[Literal["gradient", "evolution"]] = "gradient"
     """How to find out which way the rule should move: by the gradient through windows of updates,
     or by evolution strategies from whole lives. Those train as 'discorl train' would, for
     --lifetimes updates, whatever --window, --net and --learning-rate are, and their agents come in
@@ -155,16 +156,16 @@ class DiscoverConfig:
     spoil."""
     warm_start_rate: float = 3e-3
     """Step size of the rule while it imitates."""
-    steps: int = 800
+    steps: Common[int] = 800
     """Meta-steps, warm start included."""
-    seed: int = 0
+    seed: Common[int] = 0
     """Two runs with the same seed on the same machine are identical, bit for bit."""
-    device: str = "auto"
+    device: Common[str] = "auto"
     """cpu, cuda, mps, or auto for the fastest one available."""
     threads: int | Literal["auto"] = "auto"
     """How many threads torch uses. auto times real steps, at the start and again when they slow
     down, and picks the fastest; small networks get one. It never uses more than OMP_NUM_THREADS."""
-    out: Path | None = None
+    out: Common[Path | None] = None
     """Folder for the run; by default a new one in runs/."""
 
     lifetimes: tuple[int, ...] = ()
@@ -177,7 +178,7 @@ class DiscoverConfig:
     max_abs_update: float = 1.0
     """Clip the agents' updates to this size, after Adam."""
 
-    eval_every: int = 100
+    eval_every: Common[int] = 100
     """Meta-steps between evaluations on the held-out tasks."""
     eval_updates: int = 200
     """How many updates the agents make in an evaluation."""
@@ -196,7 +197,7 @@ class DiscoverConfig:
     """How many checkpoints to keep."""
     log_every: int = 5
     """Meta-steps between lines of metrics.jsonl."""
-    log: str = ""
+    log: Common[str] = ""
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
     timeout_minutes: float = 10.0
     """How long to wait for another process under torchrun: one that hangs or was stopped ends the

@@ -11,6 +11,7 @@ from discorl.meta.meta_value import MetaValueSettings
 from discorl.meta.objective import ObjectiveWeights
 from discorl.meta.window import WindowSettings
 from discorl.nets.net_config import NetConfig
+from discorl.suggestions import did_you_mean
 
 
 def notebook() -> DiscoverConfig:
@@ -122,5 +123,6 @@ PRESETS: dict[str, Callable[[], DiscoverConfig]] = {
 def discovery_preset(name: str) -> DiscoverConfig:
     """A preset by name."""
     if name not in PRESETS:
-        raise DiscorlError(f"no preset is called '{name}': use {', '.join(PRESETS)}")
+        known = f"use {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}"
+        raise DiscorlError(f"no preset is called '{name}': {known}")
     return PRESETS[name]()

@@ -20,11 +20,12 @@ from discorl.meta.trial import Trial
 from discorl.meta.window import Window, WindowSettings
 from discorl.nets.net_config import NetConfig
 from discorl.rules.base import UpdateRule
+from discorl.rules.built_in import ACTOR_CRITIC
 from discorl.rules.disco import DiscoRule
 from discorl.training import presets
 from discorl.training.build import make_agent
 from discorl.training.config import TrainConfig
-from discorl.training.rule_choice import ACTOR_CRITIC, actor_critic, disco_rule
+from discorl.training.rule_choice import actor_critic, disco_rule
 
 
 def rule_settings(entry: str, rule: DiscoRule) -> TrainConfig:

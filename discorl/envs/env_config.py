@@ -82,13 +82,16 @@ OURS = ("truncation", "suite")
 """Not checked here: training handles time limits, and suite options have their own check."""
 
 
+def of_other_envs() -> list[str]:
+    """Settings that tasks on tensors do not have."""
+    return [field.name for field in fields(EnvConfig) if field.name not in OURS]
+
+
 def check_unchanged(
     options: EnvConfig | None, name: str, settings: Collection[str] | None = None
 ) -> None:
     """Raise if a setting that ``name`` ignores was changed; by default, all but ``OURS``."""
     defaults = EnvConfig()
-    if settings is None:
-        settings = [field.name for field in fields(EnvConfig) if field.name not in OURS]
-    for setting in settings:
+    for setting in of_other_envs() if settings is None else settings:
         if options is not None and getattr(options, setting) != getattr(defaults, setting):
             raise DiscorlError(f"--{setting.replace('_', '-')} does nothing for {name}: remove it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -14,6 +15,7 @@ from discorl.envs.named_code import NAME, NoModule, import_named
 from discorl.envs.registration import PREFIXES, find_registered, registered_tasks
 from discorl.envs.tensor_tasks import TASKS
 from discorl.errors import DiscorlError
+from discorl.suggestions import did_you_mean
 
 KNOWN = {entry.name: entry.description for entry in TASKS} | {
     "grid:NAME:MOVES": "one of these grid worlds with 4, 5 (the default) or 9 moves",
@@ -60,8 +62,9 @@ def make_env(
         try:
             return make(own_name, num_envs, device, options, num_agents=num_agents)
         except NoModule as e:
-            known = "'discorl envs' lists them"
-            raise DiscorlError(f"no environment is called '{name}' ({known}), and {e}") from None
+            names = [*KNOWN, *(suite.pattern for suite in suites.SUITES)]
+            meant = did_you_mean(name.partition(":")[0], _beginnings(names))
+            raise DiscorlError(f"no environment is called '{name}', and {e}{meant}") from None
     if suite := suites.find(name):
         from discorl.envs.gymnasium import GymnasiumEnv
 
@@ -113,17 +116,35 @@ def make_tensor_env(name: str, num_envs: int, device: torch.device | str = "cpu"
         if entry and (found := entry.read(body)) is not None:
             numbers, ending = found
             return entry.make(num_envs, *numbers, **ending, **where)
-    raise DiscorlError(
-        f"no environment is called '{name}': use {_names_like(body)}; if a module of yours "
-        "registers it, write task:MODULE:NAME"
-    )
+    raise DiscorlError(f"no environment is called '{name}': use {_names_like(body)}")
 
 
 def _names_like(name: str) -> str:
-    """The names that begin like ``name``, or every beginning."""
+    """The names that begin like ``name``, or every beginning, and what may have been meant."""
     names = [*KNOWN, *registered_tasks(), *(suite.pattern for suite in suites.SUITES)]
-    head = name.partition(":")[0]
-    if alike := [known for known in names if re.match(rf"{re.escape(head)}(:|,|$)", known)]:
+    prefix = name.partition(":")[0]
+    if alike := [known for known in names if re.match(rf"{re.escape(prefix)}(:|,|$)", known)]:
         return ", ".join(alike)
-    heads = dict.fromkeys(re.split(r"[\[:,]", known)[0] for known in names)
-    return f"{', '.join(filter(str.islower, heads))}; run 'discorl envs' to see all forms"
+    heads = _beginnings(names)
+    meant = _without_prefix(name) or did_you_mean(prefix, heads)
+    known = f"{', '.join(heads)}; run 'discorl envs' to see all forms"
+    return f"{known}, or write task:MODULE:NAME if a module of yours registers it{meant}"
+
+
+def _beginnings(names: Iterable[str]) -> list[str]:
+    """What names begin with, up to what is told apart behind it."""
+    heads = dict.fromkeys(re.split(r"[\[:,]", name)[0] for name in names)
+    return [head for head in heads if head.islower()]  # capitals stand for something else
+
+
+def _without_prefix(name: str) -> str:
+    """What may have been meant by a name that lacks its prefix: ``Pong``, ``CartPole-v1``."""
+    import gymnasium  # imported late: it loads slowly
+
+    of_suites = [task for whole in suites.WHOLE for task in suites.tasks_of(whole)]
+    full = {task.partition(":")[2]: task for task in reversed(of_suites)}
+    full |= {env_id: f"gym:{env_id}" for env_id in gymnasium.registry}
+    meant = did_you_mean(name, full)
+    for short, whole in full.items():
+        meant = meant.replace(f"'{short}'", f"'{whole}'")
+    return meant

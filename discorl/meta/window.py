@@ -29,8 +29,8 @@ class WindowSettings:
     num_updates: int = 20
     """Number of updates that the meta-gradient goes back through."""
     stride: int | None = None
-    """Updates between two steps of the rule. If fewer than num_updates, the window slides: the
-    gradient also goes back through updates of earlier meta-steps. None means num_updates, without
+    """Updates between two steps of the rule. If fewer than --window.num-updates, the window slides:
+    the gradient also goes back through updates of earlier meta-steps. None means as many, without
     overlap."""
     num_envs: int = 32
     """Copies of its task that each agent acts in; each gives one fresh trajectory per update."""

@@ -1,4 +1,4 @@
-"""The linear layer, with the gradient written out for kernels."""
+"""The linear layer, with the gradient written out for kernels and for factors that are rounded."""
 
 from __future__ import annotations
 
@@ -14,29 +14,48 @@ from discorl.ops import native
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias. ``x`` [..., D], ``weight`` [E, D], ``bias`` [E] -> [..., E]"""
-    if x.dim() == 2 and native.in_use(x, weight):
-        return _Linear.apply(x, weight, bias)
-    return nn.functional.linear(x, weight, bias)
+    by_kernel, is_rounded = native.in_use(x, weight), native.rounds(weight.shape[1])
+    if not (by_kernel or is_rounded) or x.dim() < 2:
+        return nn.functional.linear(x, weight, bias)
+    out = _Linear.apply(x.flatten(0, -2), weight, bias, by_kernel, is_rounded)
+    return out.unflatten(0, x.shape[:-1])
 
 
 class _Linear(Function):
-    """Of rows [N, D]."""
+    """Of rows [N, D]. If a layer's factors are rounded, so are those of its gradients."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, by_kernel: bool, is_rounded: bool
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return torch.ops.discorl.linear(x, weight, bias)
+        ctx.how = by_kernel, is_rounded
+        if by_kernel:
+            return torch.ops.discorl.linear(x, weight, bias, is_rounded)
+        out = _product(x, weight.T, *ctx.how)
+        return out if bias is None else out + bias
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        (grad,), (of_x, of_weight, of_bias) = grads, ctx.needs_input_grad
-        mm = torch.ops.discorl.mm
+        (grad,), (of_x, of_weight, of_bias, *_) = grads, ctx.needs_input_grad
         return (
-            mm(grad, weight) if of_x else None,
-            mm(grad.T, x) if of_weight else None,
+            _product(grad, weight, *ctx.how) if of_x else None,
+            _product(grad.T, x, *ctx.how) if of_weight else None,
             grad.sum(0) if of_bias else None,
+            *(None, None),
         )
+
+
+def _product(a: Tensor, b: Tensor, by_kernel: bool, is_rounded: bool) -> Tensor:
+    if by_kernel:
+        return torch.ops.discorl.mm(a, b, is_rounded)
+    if not is_rounded:
+        return a @ b
+    a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
+    if a.device.type == "cuda":
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()  # the same numbers, at the speed of single precision or less

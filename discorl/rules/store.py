@@ -15,11 +15,13 @@ from discorl.bounded import open_regular
 from discorl.bounds import MAX_SETTING
 from discorl.cache import private_cache, user_cache
 from discorl.errors import DiscorlError
+from discorl.rules.built_in import BUILT_IN
 from discorl.rules.disco import DiscoRule, DiscoSettings
 from discorl.rules.download import MAX_SECONDS, download
 from discorl.rules.format import MAX_FILE_BYTES, arrays_to_params, read_archive, write_archive
 from discorl.rules.improvement import Improvement
 from discorl.rules.values import ReturnSettings, ValueHead
+from discorl.suggestions import did_you_mean
 from discorl.types import Params
 
 DISCO103 = "disco103"
@@ -29,6 +31,7 @@ DISCO103_URL = (
     "disco_rl/update_rules/weights/disco_103.npz"
 )
 DISCO103_ENV = "DISCORL_DISCO103"
+OFFLINE_ENV = "DISCORL_OFFLINE"
 FORMAT_VERSION = 1
 VERSION_WITHOUT_PARTS = 2
 """Of files of rules that lack a part, which version 0.2.0 would misread."""
@@ -62,9 +65,23 @@ def load_rule(name: str | Path) -> LoadedRule:
         return _read(str(name), embedded[str(name)])
     path = Path(name)
     if not path.suffix and not path.exists():
-        known = ", ".join([DISCO103, *embedded])
-        raise DiscorlError(f"no rule is called '{name}': use {known}, or the path of a .npz file")
+        raise _no_file(str(name))
     return _read(path.stem, path)
+
+
+def rule_names() -> list[str]:
+    """Every name that ``--rule`` takes, besides paths."""
+    return [DISCO103, *dict(embedded_rules()), *BUILT_IN]
+
+
+def _no_file(name: str) -> DiscorlError:
+    """The error for a name that no rule in a file has."""
+    if name in BUILT_IN:
+        make = f"discorl.{BUILT_IN[name].rule.__name__}()"
+        return DiscorlError(f"{name} is written in Python and has no file: in Python, use {make}")
+    names = rule_names()
+    known = f"use {', '.join(names)}, or the path of a .npz file"
+    return DiscorlError(f"no rule is called '{name}': {known}{did_you_mean(name, names)}")
 
 
 def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
@@ -130,6 +147,15 @@ def fetch_disco103(
     url: str = DISCO103_URL, show_progress: bool = True, max_seconds: float = MAX_SECONDS
 ) -> Path:
     """Download Disco103 into the user's cache, verified, or raise after ``max_seconds``."""
+    others = (
+        "or use disco-mini, the rule that ships with discorl (--rule disco-mini, or "
+        'rule="disco-mini" in Python)'
+    )
+    if is_offline():
+        raise DiscorlError(
+            f"Disco103 is not on this machine, and --offline or {OFFLINE_ENV} forbids to download "
+            f"it: leave that out, {others}"
+        )
     try:
         private_cache()
         download(url, cache_path(), DISCO103_SHA256, show_progress, max_seconds)
@@ -137,10 +163,14 @@ def fetch_disco103(
         raise DiscorlError(
             f"Disco103 is not on this machine and could not be downloaded: {e}. Put "
             f"disco_103.npz from google-deepmind/disco_rl anywhere and set {DISCO103_ENV} to its "
-            f"path, or copy it to {cache_path()}. The rule disco-mini needs no download: "
-            '--rule disco-mini, or rule="disco-mini" in Python'
+            f"path, copy it to {cache_path()}, {others}"
         ) from None
     return cache_path()
+
+
+def is_offline() -> bool:
+    """Whether the user forbade downloads, by ``--offline`` or ``DISCORL_OFFLINE``."""
+    return os.environ.get(OFFLINE_ENV, "") not in ("", "0")
 
 
 def sha256(path: Path) -> str:

@@ -19,6 +19,8 @@ class SteadyStream:
         self._stream = stream or open(os.devnull, "w")  # noqa: SIM115
         self.loss: str | None = None
         """Since when what is written has been lost, and why; None if nothing was."""
+        self.is_unread = False
+        """Whether it was lost because its reader has gone, as ``head`` does."""
 
     def write(self, text: str) -> int:
         """Write, or drop."""
@@ -57,15 +59,16 @@ class SteadyStream:
             raise
         except (OSError, ValueError) as e:  # ValueError: someone has closed it
             why = getattr(e, "strerror", None) or e
+            self.is_unread = isinstance(e, BrokenPipeError)
             self.loss = f"since {time.strftime('%Y-%m-%d %H:%M:%S')} ({why})"
 
 
 @contextmanager
-def steady_output(is_last: bool = False) -> Iterator[None]:
+def steady_output(is_last: bool = False, only_prints: bool = False) -> Iterator[None]:
     """While open, a broken pipe or a full disk behind standard output or error ends nothing.
 
-    What was lost is said on standard error at the end. ``is_last`` is for a program that has
-    nothing to do after that but end.
+    What was lost is said on standard error at the end, unless the program ``only_prints`` and its
+    reader has seen enough. ``is_last`` is for a program that has nothing to do after that but end.
     """
     if isinstance(sys.stdout, SteadyStream):
         yield
@@ -78,7 +81,7 @@ def steady_output(is_last: bool = False) -> Iterator[None]:
     finally:
         sys.stdout, sys.stderr = before
         out.flush()
-        if out.loss:
+        if out.loss and not (only_prints and out.is_unread):
             err.write(f"warning: standard output was lost {out.loss}; everything else went on\n")
         err.flush()
         for stream in (out, err) if is_last else ():

@@ -74,12 +74,11 @@ def check_env_is_given(folder: Path, content: dict[str, Any], env: Any) -> None:
         )
 
 
-def make_agent(
-    config: TrainConfig, spec: EnvSpec, rule: UpdateRule, kernels: bool = False
-) -> Agent:
+def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
     """The agent that ``config`` describes, for an environment and a rule; not yet compiled."""
     net = agent_net(spec, rule, config.net)
-    return Agent(net, rule, make_optimiser(config), config.burn_in, native=kernels)
+    kernels, bf16 = config.kernels == "on", config.precision == "bf16"
+    return Agent(net, rule, make_optimiser(config), config.burn_in, kernels, bf16)
 
 
 def make_optimiser(config: TrainConfig) -> optim.Transform:

@@ -21,6 +21,7 @@ from discorl.bounds import (
 from discorl.envs.env_config import EnvConfig
 from discorl.errors import DiscorlError
 from discorl.nets.net_config import NetConfig
+from discorl.option_marks import Common
 from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.cmpo import CMPOSettings
 from discorl.rules.disco import DiscoSettings
@@ -36,7 +37,7 @@ from discorl.runs.threads import check_threads
 class OptimiserConfig:
     """Adam, then a clip of every element, then the learning rate."""
 
-    learning_rate: float = 1e-2
+    learning_rate: Common[float] = 1e-2
     """Step size."""
     max_abs_update: float = 1.0
     """Clip every element to this size, after Adam and before the learning rate."""
@@ -58,29 +59,29 @@ class TrainConfig:
 
     task: str = "catch"
     """Environment, such as catch, gym:CartPole-v1 or ale:Pong; 'discorl envs' lists them all."""
-    rule: str = "auto"
+    rule: Common[str] = "auto"
     """Update rule: disco103, cmpo, actor-critic, policy-gradient, the name of a rule that ships
     with discorl, or the path to a rule file. auto uses the best one on this machine."""
-    steps: int = 1000
+    steps: Common[int] = 1000
     """Training steps. Each one acts for --rollout-length steps in every environment and
     then makes --updates-per-step updates."""
-    env_steps: int | None = None
+    env_steps: Common[int | None] = None
     """Environment steps, in all copies together, instead of --steps, which is then as many as it
     takes to get there."""
-    seed: int = 0
+    seed: Common[int] = 0
     """Two runs with the same seed on the same machine are identical, bit for bit."""
-    device: str = "auto"
+    device: Common[str] = "auto"
     """cpu, cuda, mps, or auto for the fastest one available."""
     threads: int | Literal["auto"] = "auto"
     """How many threads torch uses. auto times real steps, at the start and again when they slow
     down, and picks the fastest; small networks get one. It never uses more than OMP_NUM_THREADS."""
-    out: Path | None = None
+    out: Common[Path | None] = None
     """Folder for the run; by default a new one in runs/."""
-    preset: Literal["small", "paper"] = "small"
+    preset: Common[Literal["small", "paper"]] = "small"
     """Where the defaults of the other settings come from: small suits one machine, paper is the
     scale of the publication. Only benchmark suites have both."""
 
-    num_envs: int = 2
+    num_envs: Common[int] = 2
     """How many copies of the environment to run."""
     rollout_length: int = 29
     """Time steps in a trajectory."""
@@ -107,15 +108,19 @@ class TrainConfig:
     """Learn with our own kernels in C++, on the CPU. auto uses them if there is a C++ compiler,
     which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
     They round differently from torch; a run that is resumed keeps to what it began with."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16 rounds the factors of large matrix products to bfloat16, if that is faster on this
+    machine, and else says that it does not. Sums, and everything else, stay float32. Only for
+    learning with a given rule: discovery needs float32."""
     compile: bool = False
     """Also compile the many small operations of learning with torch.compile: it takes a minute to
     start, then steps are a little faster. Needs a C++ compiler; without one, training runs
     uncompiled."""
     log_every: int = 10
     """Training steps between lines of metrics.jsonl."""
-    log: str = ""
+    log: Common[str] = ""
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, or both (tensorboard,wandb)."""
-    eval_every: int = 0
+    eval_every: Common[int] = 0
     """Training steps between evaluations, which play whole episodes on environments of their own
     and keep the best agent, best.npz; 0 for none."""
     eval_episodes: int = 20
@@ -224,6 +229,6 @@ MAY_CHANGE = (
     *("optimiser.learning_rate", "env.reward_scale", "env.reward_clip"),
     *("checkpoint", "threads", "timeout_minutes", "device", "log", "progress", "out"),
     "rule",  # is compared by what is in its file, which may have moved
-    "kernels",  # which another machine may lack
+    *("kernels", "precision"),  # the run says what it had: not all machines have both
 )
 """What may differ when a run is resumed."""

@@ -1,14 +1,18 @@
-"""Whether a run learns with the kernels in C++, which is decided before its first update.
+"""How a run computes: with the kernels in C++ or without, in bf16 or not.
 
-They round differently from torch. So a run waits for them if they have to be compiled first, and
-never changes over to them: the same seed gives the same bits, however long the compiler takes.
+That is decided before the first update, because it changes how numbers are rounded. A run waits
+for kernels that have to be compiled first, and never changes over to them: the same seed gives the
+same bits, however long the compiler takes.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from discorl.errors import DiscorlError
 from discorl.ops import native
@@ -19,12 +23,25 @@ from discorl.training.config import TrainConfig
 
 VARIABLE = "DISCORL_KERNELS"
 """The default of ``--kernels``, for machines on which it should be another."""
+GAIN = 1.2
+"""Products of bfloat16 that are less than this many times as fast are not worth their rounding."""
+
+
+def how_to_compute(
+    config: TrainConfig, ranks: Ranks, before: dict[str, Any] | None = None
+) -> TrainConfig:
+    """The settings with these choices made; ``before`` is the config.json of a run to resume."""
+    kernels = uses_kernels(config, ranks, before)
+    bf16 = uses_bf16(config, ranks, kernels, before)
+    return replace(
+        config, kernels="on" if kernels else "off", precision="bf16" if bf16 else "float32"
+    )
 
 
 def uses_kernels(config: TrainConfig, ranks: Ranks, before: dict[str, Any] | None = None) -> bool:
     """Whether this run uses the kernels, which are built if need be.
 
-    ``before`` is the config.json of a run to resume: it goes on as it began, if it can.
+    A run that is resumed goes on as it began, if it can.
     """
     asked = _asked(config, before)
     if asked == "off" or ranks.device.type != "cpu":
@@ -47,6 +64,43 @@ def uses_kernels(config: TrainConfig, ranks: Ranks, before: dict[str, Any] | Non
             stacklevel=2,
         )
     return False
+
+
+def uses_bf16(
+    config: TrainConfig, ranks: Ranks, kernels: bool, before: dict[str, Any] | None = None
+) -> bool:
+    """Whether this run rounds the factors of large products to bfloat16.
+
+    A new run does if it was asked to and this machine gains by it. A resumed one goes on as it
+    began, at whatever speed.
+    """
+    asked = before.get("precision", "float32") if before else config.precision
+    if asked != "bf16":
+        return False
+    problem = _slow_bf16(ranks, kernels)
+    if before:
+        if problem:
+            warnings.warn(f"the run began with bf16, and goes on slowly: {problem}", stacklevel=2)
+        return True
+    if problem:
+        warnings.warn(f"using float32, not bf16: {problem}", stacklevel=2)
+    return not problem
+
+
+def _slow_bf16(ranks: Ranks, kernels: bool) -> str:
+    """Why products of bfloat16 are not faster here; empty if they are, in all processes."""
+    problem = ""
+    if ranks.device.type == "cuda":
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            problem = "this GPU has no bfloat16"
+    elif not kernels:
+        problem = "it takes the CPU kernels, which this run does not use"
+    elif (gain := native.bf16_gain()) == 0:
+        problem = "this processor has no AVX-512 BF16"
+    elif gain < GAIN:
+        problem = f"its products are only {gain:.2f} times as fast on this processor"
+    (lacking,) = distributed.any_of(bool(problem))
+    return problem or ("another process has no use for it" if lacking else "")
 
 
 def _asked(config: TrainConfig, before: dict[str, Any] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ def draw_episode(
     ``spec`` says which are images, whose channels come first; others are guessed at. Of
     ``num_stacked`` frames the newest is drawn.
     """
-    name = _most_like_a_picture(observations[0])
+    name = most_like_a_picture(observations[0])
     arrays = np.stack([(x[name] if isinstance(x, dict) else x).cpu().numpy() for x in observations])
     if arrays.ndim == 4:
-        is_image = _is_image(spec, name)
-        if is_image or arrays.shape[1] < arrays.shape[-1]:  # the shorter axis holds the channels
+        is_image = is_image_called(spec, name)
+        if is_channels_first(arrays.shape[1:], is_image):
             arrays = np.moveaxis(arrays, 1, -1)
         channels, rest = divmod(arrays.shape[-1], num_stacked)
         if is_image and not rest:
@@ -44,7 +45,12 @@ def draw_episode(
     return [enlarge(frame) for frame in drawn]
 
 
-def _most_like_a_picture(observation: Any) -> str:
+def is_channels_first(shape: Sequence[int], is_image: bool) -> bool:
+    """Whether channels or planes are the first of three axes rather than the last."""
+    return is_image or shape[0] < shape[-1]  # the shorter axis holds the channels
+
+
+def most_like_a_picture(observation: Any) -> str:
     """Of several tensors, the one with the axes of a picture; '' if there is only one."""
     if not isinstance(observation, dict):
         return ""
@@ -52,7 +58,8 @@ def _most_like_a_picture(observation: Any) -> str:
     return max(tensors, key=lambda item: (min(item[1].ndim, 3), item[1].numel()))[0]
 
 
-def _is_image(spec: EnvSpec | None, name: str) -> bool:
+def is_image_called(spec: EnvSpec | None, name: str) -> bool:
+    """Whether the tensor of that name is an image by the environment's word."""
     if spec is None:
         return False
     return spec.observations[name].is_image if spec.observations else spec.is_image

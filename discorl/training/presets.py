@@ -11,11 +11,12 @@ from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules.actor_critic import ActorCriticSettings
+from discorl.rules.built_in import ACTOR_CRITIC, CMPO_RULE, POLICY_GRADIENT
 from discorl.rules.disco import DiscoRule
 from discorl.rules.store import DISCO103, load_rule
 from discorl.rules.values import ReturnSettings
 from discorl.training.config import EnvConfig, NetConfig, OptimiserConfig, TrainConfig
-from discorl.training.rule_choice import ACTOR_CRITIC, CMPO_RULE, POLICY_GRADIENT, best_at_hand
+from discorl.training.rule_choice import best_at_hand
 
 PAPER_NET = NetConfig(
     torso=(768,),

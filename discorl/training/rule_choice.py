@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from discorl.errors import DiscorlError
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
+from discorl.rules.built_in import ACTOR_CRITIC, BUILT_IN
 from discorl.rules.cmpo import CMPO
 from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
@@ -24,11 +25,7 @@ from discorl.runs.config_file import not_a_configuration, read_settings
 from discorl.training.config import TrainConfig
 from discorl.types import Params
 
-Rule = TypeVar("Rule", CMPO, ActorCritic, PolicyGradient, DiscoRule)
-
-CMPO_RULE = "cmpo"
-ACTOR_CRITIC = "actor-critic"
-POLICY_GRADIENT = "policy-gradient"
+Rule = TypeVar("Rule", bound=CMPO | ActorCritic | PolicyGradient | DiscoRule)
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,10 @@ def choose_rule(config: TrainConfig) -> RuleChoice:
     name, note = config.rule, ""
     if name == "auto":
         name, note = best_at_hand()
-    if name == CMPO_RULE:
-        return RuleChoice(name, _with_settings(CMPO(**vars(config.cmpo)), config), {}, note=note)
-    if name == ACTOR_CRITIC:
-        return RuleChoice(name, actor_critic(config), {}, note=note)
-    if name == POLICY_GRADIENT:
-        rule = PolicyGradient(**vars(config.policy_gradient))
-        return RuleChoice(name, _with_settings(rule, config), {}, note=note)
+    if name in BUILT_IN:
+        settings = getattr(config, name.replace("-", "_"))
+        rule = _with_settings(BUILT_IN[name].rule(**vars(settings)), config)
+        return RuleChoice(name, rule, {}, note=note)
     loaded = load_rule(name)
     rule = disco_rule(config, loaded.rule)
     return RuleChoice(loaded.name, rule, loaded.params, loaded.path, note)

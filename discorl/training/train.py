@@ -38,7 +38,7 @@ from discorl.training.callback import Callback
 from discorl.training.checkup import checkup_table
 from discorl.training.config import MAY_CHANGE, TrainConfig
 from discorl.training.divergence import LossGuard, explain, extremes, most_extreme
-from discorl.training.kernels import uses_kernels
+from discorl.training.kernels import how_to_compute
 from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
 from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
@@ -133,9 +133,8 @@ class Training:
         if before:
             check_same_rule(self.choice, before)
             check_changes(config.out, self._before, config, MAY_CHANGE)
-        kernels = uses_kernels(config, ranks, before)
-        self.config = config = replace(config, kernels="on" if kernels else "off")
-        agent = make_agent(config, self.env.spec, self.choice.rule, kernels)
+        self.config = config = how_to_compute(config, ranks, before)
+        agent = make_agent(config, self.env.spec, self.choice.rule)
         self.agent = compiled(agent, config, ranks)
         self.rule_params = tree.to(self.choice.params, ranks.device)
         self.batch_size = ranks.shard(config.batch_size, "batch_size")
@@ -161,14 +160,15 @@ class Training:
         state, config = self.state, self.config
         state.env_memory.is_ahead = True
         try:
-            rollout, after = act(
-                self.agent.net,
-                state.agent.params,
-                self.env,
-                state.acting,
-                config.rollout_length,
-                bootstrap=self.agent.rule if config.env.truncation == "bootstrap" else None,
-            )
+            with self.agent.acting():
+                rollout, after = act(
+                    self.agent.net,
+                    state.agent.params,
+                    self.env,
+                    state.acting,
+                    config.rollout_length,
+                    bootstrap=self.agent.rule if config.env.truncation == "bootstrap" else None,
+                )
         finally:
             self._check_losses()  # of the step before
         check_rollout(rollout)

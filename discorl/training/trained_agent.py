@@ -15,6 +15,7 @@ from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.net_config import NetConfig
+from discorl.ops import native
 from discorl.rules.base import UpdateRule
 from discorl.runs.files import load_params
 from discorl.training.build import check_env_is_given, make_copies
@@ -67,7 +68,8 @@ class LoadedAgent:
                 return logits.argmax(-1)
             return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
 
-        actions, _, at = take_step(self.net, env, at, choose)
+        with native.kernels(False, bf16=self.config.precision == "bf16"):  # as in training
+            actions, _, at = take_step(self.net, env, at, choose)
         return actions, at
 
 

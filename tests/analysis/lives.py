@@ -47,9 +47,10 @@ def life_of(
     seed: int = 0,
     rollout: Rollout | None = None,
     num_ages: int = 2,
+    observation_shape: tuple[int, ...] = (4,),
 ) -> Life:
     """A life that never learnt: its agent at each age has other parameters."""
-    agent = small_agent(rule)
+    agent = small_agent(rule, observation_shape=observation_shape)
     if params is None:
         params = random_rule_params(rule, seed) if isinstance(rule, DiscoRule) else {}
     state = agent.init_state(rng(seed))

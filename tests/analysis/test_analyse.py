@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from discorl.analysis import analyse as analyse_module
+from discorl.analysis import information
 from discorl.analysis.analyse import ANALYSES, analyse
 from discorl.analysis.lives import read_life
+from discorl.analysis.probes import ProbeSize
 from discorl.cli import main
 from discorl.comparison.result import Band
 from discorl.training.presets import for_run
@@ -21,6 +24,15 @@ from tests.builders import assert_bit_equal, run_python, write_small_rule
 from tests.comparison.test_report import embedded
 
 TASK = "catch:4x3"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_probes() -> Iterator[None]:
+    """What they find is tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SMALL", "LARGE"):
+            patch.setattr(information, name, ProbeSize((8,), 3, 16))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,7 @@ def test_a_life_of_random_experience() -> None:
     assert {a.step for a in found.around} == {0, 10}
     assert {"reward", "penalty", "end"} <= {a.event for a in found.around}
     assert len(found.findings()) == 4
+    assert found.film is None, "vectors cannot be shown"
     ends = found.of("end", "y")
     assert ends is not None and max(ends.trace.x) == 0, "there is nothing after the end"
 
@@ -91,3 +92,23 @@ def test_a_task_without_events_is_an_error() -> None:
         confidence(
             [life_of(small_disco(), rollout=replace(still, observations=torch.zeros(12, 40, 4)))]
         )
+
+
+def test_an_episode_is_shown_with_the_traces_under_it() -> None:
+    """Of boards; the episode that is whole and has the most reward."""
+    rollout = random_rollout(num_steps=20, batch=10, observation_shape=(5, 4))
+    starts = torch.ones(20, 10)
+    starts[[3, 9, 15], 6] = 0  # two whole episodes, in one trajectory
+    rewards = torch.zeros(20, 10)
+    rewards[[11, 15], 6] = torch.tensor([2.0, -1.0])
+    rewards[5, 2] = 100  # in an episode whose beginning was not seen
+    rollout = replace(rollout, discounts=starts, rewards=rewards)
+    life = life_of(small_disco(), rollout=rollout, observation_shape=(5, 4))
+    film = module._film(life)
+    assert film.rewards == [(1, 2.0), (5, -1.0)]
+    assert film.steps == [0, 1, 2, 3, 4, 5] and len(film.frames) == 6
+    assert [line.label for line in film.lines] == ["y", "z", "policy", "value"]
+    assert [len(line.band.x) for line in film.lines] == [6] * 4
+    # The trace is that of the whole trajectory, at the steps of the episode.
+    traces = module._traces(life, life.ages[-1])
+    assert film.lines[0].band.middle == pytest.approx(traces["y"][9:15, 6].tolist())

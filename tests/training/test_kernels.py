@@ -1,4 +1,4 @@
-"""The kernels as a run's default: used where they can be, decided once, written down."""
+"""How a run computes, with kernels and in bf16: as it can, decided once, written down."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from discorl.agents import update
 from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.ops import native
@@ -19,7 +20,7 @@ from discorl.ops.native.library import NoCompiler, load
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
 from discorl.training.config import TrainConfig
-from discorl.training.kernels import VARIABLE, uses_kernels
+from discorl.training.kernels import VARIABLE, uses_bf16, uses_kernels
 from tests.builders import assert_bit_equal
 from tests.compiler import needs_compiler
 from tests.foreign import posix
@@ -40,13 +41,13 @@ def _as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
 def updates(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
     """How many updates used kernels, and how many did not."""
     counted: Counter[bool] = Counter()
-    kernels = native.kernels
+    unroll = update.unroll_and_targets
 
-    def noted(use: bool) -> Any:
-        counted[use] += 1
-        return kernels(use)
+    def noted(*args: Any) -> Any:
+        counted[native.in_use(torch.zeros(1))] += 1
+        return unroll(*args)
 
-    monkeypatch.setattr(native, "kernels", noted)
+    monkeypatch.setattr(update, "unroll_and_targets", noted)
     return counted
 
 
@@ -181,3 +182,38 @@ def test_whole_runs_where_they_cannot_be_had(
         assert train(tmp_path / "run")["kernels"] == "off"
     train(tmp_path / "off", "--kernels", "off")
     assert_bit_equal(*agents(tmp_path / "run", tmp_path / "off"))
+
+
+WIDE = ("--net.torso", "64", "--net.action-lstm", "64", "--net.head-hidden", "64")
+
+
+@needs_compiler
+def test_bf16_where_it_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "bf16_gain", lambda: 2.0)
+    half, whole = tmp_path / "half", tmp_path / "whole"
+    assert train(half, *WIDE, "--precision", "bf16")["precision"] == "bf16"
+    train(whole, *WIDE, "--precision", "bf16", "--steps", "9")
+    assert main(["train", "--resume", str(half), "--steps", "9"]) == 0
+    assert_bit_equal(*agents(half, whole))
+    assert train(tmp_path / "exact", *WIDE, "--steps", "9")["precision"] == "float32"
+    rounded, exact = agents(whole, tmp_path / "exact")
+    assert any(not torch.equal(x, exact[name]) for name, x in rounded.items())
+    assert main(["evaluate", str(whole), "--episodes", "2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("gain", "told"), [(0.0, "no AVX-512 BF16"), (0.4, "only 0.40 times as fast")]
+)
+def test_bf16_where_it_does_not(gain: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "bf16_gain", lambda: gain)
+    config = TrainConfig(precision="bf16")
+    with pytest.warns(UserWarning, match=f"using float32, not bf16: .*{told}"):
+        assert not uses_bf16(config, alone(), kernels=True)
+    with pytest.warns(UserWarning, match=f"began with bf16, and goes on slowly: .*{told}"):
+        assert uses_bf16(config, alone(), kernels=True, before={"precision": "bf16"})
+    assert not uses_bf16(config, alone(), kernels=True, before={"task": "catch"})
+
+
+def test_bf16_without_kernels() -> None:
+    with pytest.warns(UserWarning, match="not bf16: it takes the CPU kernels"):
+        assert not uses_bf16(TrainConfig(precision="bf16"), alone(), kernels=False)

@@ -195,12 +195,12 @@ def test_no_paper_preset_where_the_paper_has_no_numbers(task: str) -> None:
 def test_presets_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     for args in (["--preset", "paper"], ["--preset=paper"]):
         with pytest.raises(SystemExit):
-            main(["train", "ale:Breakout", *args, "--help"])
+            main(["train", "ale:Breakout", *args, "--help-all"])
         shown = capsys.readouterr().out
         assert "1760000" in shown
         assert "256 384 384 256" in shown
     with pytest.raises(SystemExit):
-        main(["train", "ale:Breakout", "--help"])
+        main(["train", "ale:Breakout", "--help-all"])
     assert "1760000" not in capsys.readouterr().out
     assert main(["train", "ale:Breakout", "--preset", "huge"]) == 2
     assert "use small or paper" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_the_help_has_every_option_of_the_suite(
 ) -> None:
     """Without its package: nothing is imported before the run begins."""
     with pytest.raises(SystemExit) as stop:
-        main(["train", suite.prefix, "--help"])
+        main(["train", suite.prefix, "--help-all"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert suite.settings is not None
@@ -135,7 +135,7 @@ def test_settings_come_back_from_json_as_what_they_were(
         (("sokoban", "--env.suite.sticky", "0"), "--sticky is an option of Atari and MinAtar"),
         (("catch", "--levels", "0"), "--levels is an option of ProcGen, but the task is 'catch'"),
         (("gym:CartPole-v1", "--no-full-view"), "--full-view is an option of MiniGrid"),
-        (("sokoban", "--max-steps", "0"), "max_steps must be at least 1, not 0"),
+        (("sokoban", "--max-steps", "0"), "--env.suite.max-steps must be at least 1, not 0"),
         (("ale:Pong", "--sticky", "1.5"), "sticky must be a probability from 0 to 1, not 1.5"),
     ],
     ids=str,

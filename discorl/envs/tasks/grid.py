@@ -65,12 +65,13 @@ class Grid(Task[GridSettings, GridState]):
         self._has_walls = task.walls != "none" or isinstance(task.size, tuple)
         slots = [i for i, kind in enumerate(task.objects) for _ in range(kind.max_count)]
         self._slot_type = torch.tensor(slots, device=self.device)
-        self._targets = _move_targets(self.size, num_actions, self.device)
+        self.targets = _move_targets(self.size, num_actions, self.device)
         # Objects that are always there, as long as the episode lasts, need no bit in the index.
         bits = [i for i, slot in enumerate(slots) if task.objects[slot].can_be_missing]
-        self._bits = torch.zeros(len(slots), dtype=torch.long, device=self.device)
-        self._bits[bits] = 2 ** torch.arange(len(bits), device=self.device)
-        self._num_indices = self._num_cells * 2 ** len(bits)
+        self.bits = torch.zeros(len(slots), dtype=torch.long, device=self.device)
+        self.bits[bits] = 2 ** torch.arange(len(bits), device=self.device)
+        self.num_layouts = 2 ** len(bits)
+        self._num_indices = self._num_cells * self.num_layouts
         boards = (len(task.objects) + 1 + self._has_walls, self.size, self.size)
         return EnvSpec(
             observation_shape=(self._num_indices,) if task.tabular else boards,
@@ -119,7 +120,7 @@ class Grid(Task[GridSettings, GridState]):
         num_chances = 2 * num_objects + (self._num_cells + 1 if s.homes is None else 0)
         chance = self._chances(generator, num_chances)
 
-        agent = self._targets[in_order(s.actions, actions), state.agent]
+        agent = self.targets[in_order(s.actions, actions), state.agent]
         if self._has_walls:
             agent = torch.where(s.walls[self._copies, agent], state.agent, agent)
         hit = state.present & (state.cells == agent[:, None])
@@ -159,8 +160,8 @@ class Grid(Task[GridSettings, GridState]):
 
     def _observe(self, state: GridState) -> Tensor:
         if self.task.tabular:
-            there = (state.present * self._bits).sum(1)
-            index = torch.add(there, state.agent, alpha=self._num_indices // self._num_cells)
+            there = (state.present * self.bits).sum(1)
+            index = torch.add(there, state.agent, alpha=self.num_layouts)
             zeros = torch.zeros(self.num_envs, self._num_indices, device=self.device)
             return zeros.scatter_(1, index[:, None], 1.0)
         num_cells, num_types = self._num_cells, len(self.task.objects)

@@ -3,11 +3,15 @@
 ``build`` compiles and loads them. They stand in for their torch counterparts inside of ``with
 kernels(True)``, wherever ``in_use`` says so: single precision, on the CPU. They have no gradients;
 ``apply_to`` asks besides that none is wanted. Results differ from torch's by rounding only.
+
+``kernels(..., bf16=True)`` has the factors of large matrix products rounded to bfloat16, here and
+where torch multiplies instead.
 """
 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,23 +21,40 @@ from torch import Tensor
 
 from discorl.ops.native import library
 
+NEVER = 2**63 - 1
+PROBES = 8
+LARGE = 64
+"""Terms from which on the sums of a matrix product make it a large one."""
+
 _is_built = False
 _in_use: ContextVar[bool] = ContextVar("native kernels in use", default=False)
+_bf16: ContextVar[bool] = ContextVar("large products of bfloat16", default=False)
 _while_compiling = False
 """The same for torch.compile, which cannot read the above, but compiles again if this changes."""
 
 
 @contextmanager
-def kernels(use: bool) -> Iterator[None]:
-    """Whether the kernels, once built, stand in for torch's operations."""
+def kernels(use: bool, bf16: bool = False) -> Iterator[None]:
+    """Whether the kernels, once built, stand in for torch's operations, and how they round."""
     global _while_compiling
-    token, before = _in_use.set(use), _while_compiling
+    tokens, before = (_in_use.set(use), _bf16.set(bf16)), _while_compiling
     _while_compiling = use and _is_built
     try:
         yield
     finally:
-        _in_use.reset(token)
+        _in_use.reset(tokens[0])
+        _bf16.reset(tokens[1])
         _while_compiling = before
+
+
+def rounds(num_terms: int) -> bool:
+    """Whether factors are rounded to bfloat16 in products whose sums have so many terms."""
+    return not torch.compiler.is_compiling() and _bf16.get() and num_terms >= LARGE
+
+
+def round_from() -> int:
+    """The number of terms from which on they are."""
+    return LARGE if _bf16.get() else NEVER
 
 
 def in_use(*tensors: Tensor) -> bool:
@@ -74,3 +95,21 @@ def build() -> None:
         lambda gates, weight, reset: gates.new_empty(*gates.shape[:2], len(weight)),
     )
     _is_built = True
+
+
+def bf16_gain() -> float:
+    """How many times as fast large products become here if their factors are rounded to bfloat16.
+
+    0 if the kernels were built for a processor that has no instructions for it.
+    """
+    build()
+    if not torch.ops.discorl.has_bf16():
+        return 0.0
+    a, b = torch.zeros(768, 512), torch.zeros(512, 512)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(PROBES):
+        for is_rounded, times in seconds.items():
+            start = time.perf_counter()
+            torch.ops.discorl.mm(a, b, is_rounded)
+            times.append(time.perf_counter() - start)
+    return min(seconds[False]) / min(seconds[True])  # others may use the machine at times

@@ -24,6 +24,7 @@ from discorl.cache import is_trusted, private_cache
 from discorl.errors import DiscorlError
 
 SOURCE = Path(__file__).with_name("rows.cpp")
+SOURCES = (SOURCE, SOURCE.with_name("bf16.h"))
 TORCH = Path(torch.__file__).parent
 FLAGS = (
     *("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
@@ -57,7 +58,8 @@ def load() -> Path:
     command = [*compiler(), *FLAGS, *instructions(), str(SOURCE), *LINK]
     told = (command, _version(tuple(compiler())), torch.__version__, platform.machine())
     try:
-        key = hashlib.sha256(SOURCE.read_bytes() + repr(told).encode()).hexdigest()
+        text = b"".join(path.read_bytes() for path in SOURCES)
+        key = hashlib.sha256(text + repr(told).encode()).hexdigest()
         return _load(private_cache("kernels"), f"rows-{key[:16]}", command)
     except OSError as e:
         raise DiscorlError(f"cannot save or load the kernels: {e.__cause__ or e}") from e
@@ -65,7 +67,9 @@ def load() -> Path:
 
 def instructions() -> tuple[str, ...]:
     """Compiler flags for this processor, or for as much of it as torch may use."""
-    return INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+    kind = torch.backends.cpu.get_cpu_capability()
+    bf16 = ("-mavx512bf16",) if kind == "AVX512" and torch.cpu._is_avx512_bf16_supported() else ()
+    return INSTRUCTIONS.get(kind, ()) + bf16
 
 
 def _load(folder: Path, name: str, command: list[str]) -> Path:

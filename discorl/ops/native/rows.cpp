@@ -24,9 +24,12 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
+
+#include "bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)
 #define DISCORL_ONEDNN
@@ -74,11 +77,64 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& out) {
   at::mm_out(out, a, b);
 }
 
-Tensor product_of(const Tensor& a, const Tensor& b) {
+#ifdef DISCORL_BF16
+constexpr bool kHasBf16 = true;
+
+bf16::Matrix as_matrix(const Tensor& x) {
+  return {x.data_ptr<float>(), x.size(0), x.size(1), x.stride(0), x.stride(1)};
+}
+
+// With rows or columns that lie in one piece.
+Tensor in_order(const Tensor& x) {
+  return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous();
+}
+
+std::unique_ptr<bf16::Packed> packed(const Tensor& b) {
+  auto result = std::make_unique<bf16::Packed>(as_matrix(b));
+  at::parallel_for(0, result->panels(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) result->pack(p);
+  });
+  return result;
+}
+
+// a @ b + bias, with the factors rounded to bfloat16.
+void multiply_rounded(const Tensor& a, const Tensor& b, Tensor& out, const float* bias = nullptr) {
+  const Tensor left = in_order(a), right = in_order(b);
+  if (left.size(0) <= bf16::kFewRows && left.is_contiguous() && right.stride(0) == 1) {
+    bf16::multiply_few(left.data_ptr<float>(), left.size(0), right.data_ptr<float>(),
+                       right.stride(1), left.size(1), right.size(1), out.data_ptr<float>(), bias);
+    return;
+  }
+  const auto factor = packed(right);
+  const bf16::Matrix rows = as_matrix(left);
+  const int64_t blocks = (rows.rows + bf16::kRowBlock - 1) / bf16::kRowBlock;
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    bf16::multiply_rows(rows, *factor, out.data_ptr<float>(), begin * bf16::kRowBlock,
+                        std::min(end * bf16::kRowBlock, rows.rows), {bias});
+  });
+}
+#else
+constexpr bool kHasBf16 = false;
+
+void multiply_rounded(const Tensor& a, const Tensor& b, Tensor& out, const float* bias = nullptr) {
+  const auto rounded = [](const Tensor& x) { return x.to(at::kBFloat16).to(at::kFloat); };
+  multiply(rounded(a), rounded(b), out);
+  if (!bias) return;
+  for (int64_t i = 0; i < out.size(0); ++i) {
+    float* row = out.data_ptr<float>() + i * out.size(1);
+    for (int64_t j = 0; j < out.size(1); ++j) row[j] += bias[j];
+  }
+}
+#endif
+
+// a @ b; if asked, of the factors rounded to bfloat16.
+Tensor product_of(const Tensor& a, const Tensor& b, bool round) {
   TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "factors differ in size");
   const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  if (!a.size(1)) return at::zeros({a.size(0), b.size(1)}, a.options());
   Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-  multiply(a, b, out);
+  if (!out.numel()) return out;
+  round ? multiply_rounded(a, b, out) : multiply(a, b, out);
   return out;
 }
 
@@ -160,16 +216,66 @@ void add_bias(float* x, const float* bias, int64_t rows, int64_t size, bool then
 }
 
 // x @ weight.T + bias. x [N, D], weight [E, D], bias [E] -> [N, E]
-Tensor linear_rows(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
-  Tensor out = product_of(x, weight.t());
-  if (!bias) return out;
-  const int64_t size = out.size(1);
-  TORCH_CHECK(bias->numel() == size, "a bias of another size");
+Tensor linear_rows(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                   bool round) {
+  TORCH_CHECK(!bias || bias->numel() == weight.size(0), "a bias of another size");
+  if (!bias) return product_of(x, weight.t(), round);
   const Tensor b = bias->contiguous();
+  if (round && x.numel()) {
+    TORCH_CHECK(x.dim() == 2 && x.size(1) == weight.size(1), "factors differ in size");
+    const at::AutoDispatchBelowADInplaceOrView no_gradients;
+    Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
+    multiply_rounded(x, weight.t(), out, b.data_ptr<float>());
+    return out;
+  }
+  Tensor out = product_of(x, weight.t(), false);
+  const int64_t size = out.size(1);
   at::parallel_for(0, out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     add_bias(out.data_ptr<float>() + begin * size, b.data_ptr<float>(), end - begin, size, false);
   });
   return out;
+}
+
+// The second factor of products of a few hundred rows at a time, each by one thread; rounded to
+// bfloat16 if asked, and the first factors too.
+class Factor {
+ public:
+  Factor(const Tensor& b, bool round) : b_(b), round_(round) {
+#ifdef DISCORL_BF16
+    if (!round) return;
+    b_ = in_order(b);
+    packed_ = packed(b_);
+#endif
+  }
+
+  int64_t width() const { return b_.size(1); }
+
+  // out <- rows @ b + bias; then, if asked, relu.
+  void apply(const Tensor& rows, Tensor& out, const float* bias, bool then_relu) const {
+#ifdef DISCORL_BF16
+    if (packed_) {
+      bf16::multiply_rows(as_matrix(rows), *packed_, out.data_ptr<float>(), 0, rows.size(0),
+                          {bias, then_relu});
+      return;
+    }
+#endif
+    round_ ? multiply_rounded(rows, b_, out) : multiply(rows, b_, out);
+    if (bias) add_bias(out.data_ptr<float>(), bias, rows.size(0), width(), then_relu);
+  }
+
+ private:
+  Tensor b_;
+  bool round_;
+#ifdef DISCORL_BF16
+  std::shared_ptr<bf16::Packed> packed_;
+#endif
+};
+
+inline float dot(const float* x, const float* y, int64_t size) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < size; ++j) sum += x[j] * y[j];
+  return sum;
 }
 
 inline Tensor first_rows(const Tensor& x, int64_t rows) {
@@ -177,9 +283,11 @@ inline Tensor first_rows(const Tensor& x, int64_t rows) {
 }
 
 // softmax(MLP(x)) @ weight + bias. x [N, D], layers of the MLP, weight [K, E], bias [E] -> [N, E]
+// Factors of products with `round_from` terms or more are rounded to bfloat16. A single output is an
+// expectation, whose values need all digits, and never is.
 Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
                       const std::vector<Tensor>& layer_biases, const Tensor& weight,
-                      const std::optional<Tensor>& bias) {
+                      const std::optional<Tensor>& bias, int64_t round_from) {
   const int64_t num_rows = x.size(0), num_logits = weight.size(0), num_outputs = weight.size(1);
   const size_t num_layers = layer_weights.size();
   TORCH_CHECK(num_layers == layer_biases.size(), "a layer lacks its weight or bias");
@@ -191,16 +299,19 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
   TORCH_CHECK(!bias || bias->numel() == num_outputs, "a bias of another size");
   const Tensor input = x.contiguous(), projection = weight.contiguous();
   const Tensor added = bias ? bias->contiguous() : at::zeros({num_outputs}, x.options());
-  std::vector<Tensor> weights, biases;
-  for (const Tensor& w : layer_weights) weights.push_back(w.t());
+  std::vector<Factor> factors;
+  std::vector<Tensor> biases;
+  for (const Tensor& w : layer_weights) factors.emplace_back(w.t(), w.size(1) >= round_from);
   for (const Tensor& b : layer_biases) biases.push_back(b.contiguous());
+  const bool is_expectation = num_outputs == 1;
+  const Factor last(projection, num_logits >= round_from && !is_expectation);
   Tensor out = at::empty({num_rows, num_outputs}, x.options());
 
   at::parallel_for(0, (num_rows + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView no_gradients;  // each thread must be told
     std::vector<Tensor> buffers;
-    for (const Tensor& w : weights) {
-      buffers.push_back(at::empty({kBlock, w.size(1)}, x.options()));
+    for (const Factor& f : factors) {
+      buffers.push_back(at::empty({kBlock, f.width()}, x.options()));
     }
     if (num_layers == 0) buffers.push_back(at::empty({kBlock, num_logits}, x.options()));
     float sums[kBlock];
@@ -209,23 +320,22 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
       Tensor logits = input.narrow(0, first, rows);
       for (size_t l = 0; l < num_layers; ++l) {
         Tensor product = first_rows(buffers[l], rows);
-        multiply(logits, weights[l], product);
-        add_bias(product.data_ptr<float>(), biases[l].data_ptr<float>(), rows, product.size(1),
-                 l + 1 < num_layers);
+        factors[l].apply(logits, product, biases[l].data_ptr<float>(), l + 1 < num_layers);
         logits = product;
       }
       const Tensor powers = first_rows(buffers.back(), rows);
-      const float* x_row = logits.data_ptr<float>();
-      float* power = powers.data_ptr<float>();
+      Tensor result = out.narrow(0, first, rows);
+      const float *x_row = logits.data_ptr<float>(), *values = projection.data_ptr<float>();
+      float *power = powers.data_ptr<float>(), *r = result.data_ptr<float>();
       for (int64_t i = 0; i < rows; ++i, x_row += num_logits, power += num_logits) {
         sums[i] = exponentials(x_row, power, num_logits);
+        if (is_expectation) r[i] = dot(power, values, num_logits);
       }
-      Tensor result = out.narrow(0, first, rows);
-      multiply(powers, projection, result);
-      float* r = result.data_ptr<float>();
+      if (!is_expectation) last.apply(powers, result, nullptr, false);
       const float* b = added.data_ptr<float>();
       for (int64_t i = 0; i < rows; ++i, r += num_outputs) {
-        for (int64_t j = 0; j < num_outputs; ++j) r[j] = r[j] / sums[i] + b[j];
+        const float per_sum = 1 / sums[i];
+        for (int64_t j = 0; j < num_outputs; ++j) r[j] = r[j] * per_sum + b[j];
       }
     }
   });
@@ -413,11 +523,12 @@ std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor
 }  // namespace
 
 TORCH_LIBRARY(discorl, m) {
-  m.def("mm(Tensor a, Tensor b) -> Tensor");
-  m.def("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  m.def("has_bf16() -> bool", [] { return kHasBf16; });
+  m.def("mm(Tensor a, Tensor b, bool round=False) -> Tensor");
+  m.def("linear(Tensor x, Tensor weight, Tensor? bias, bool round=False) -> Tensor");
   m.def(
       "softmax_linear(Tensor x, Tensor[] layer_weights, Tensor[] layer_biases, Tensor weight, "
-      "Tensor? bias) -> Tensor");
+      "Tensor? bias, int round_from=9223372036854775807) -> Tensor");
   m.def("lstm_after_actions(Tensor gates, Tensor cell, Tensor of_action, Tensor actions) -> Tensor");
   m.def(
       "lstm_after_action_backward(Tensor grad, Tensor gates, Tensor cell, Tensor of_action, "
@@ -431,8 +542,9 @@ TORCH_LIBRARY_IMPL(discorl, CPU, m) {
   m.impl("mm", product_of);
   m.impl("linear", linear_rows);
   m.impl("softmax_linear", [](const Tensor& x, at::TensorList weights, at::TensorList biases,
-                              const Tensor& weight, const std::optional<Tensor>& bias) {
-    return softmax_linear(x, weights.vec(), biases.vec(), weight, bias);
+                              const Tensor& weight, const std::optional<Tensor>& bias,
+                              int64_t round_from) {
+    return softmax_linear(x, weights.vec(), biases.vec(), weight, bias, round_from);
   });
   m.impl("lstm_after_actions", lstm_after_actions);
   m.impl("lstm_after_action_backward", lstm_after_action_backward);

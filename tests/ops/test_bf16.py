@@ -1,0 +1,204 @@
+"""Products of factors that are rounded to bfloat16: exact but for that, and only if large."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from discorl.ops import native
+from discorl.ops.affine import linear
+from discorl.ops.softmax import softmax_linear
+from tests.builders import GOLDEN, assert_bit_equal, rng, run_python
+from tests.compiler import needs_compiler
+from tests.golden.files import Arrays, load
+from tests.golden.replay import replay
+from tests.golden.tolerances import MADE_OF_VALUES, largest, quantity_of
+
+UNIT = 2.0**-8
+"""The largest relative error of rounding to bfloat16, which keeps 8 binary digits."""
+SIZES = [(1, 1, 1), (7, 13, 5), (9, 64, 3), (100, 33, 17), (97, 641, 65), (192, 1300, 130)]
+"""Rows, terms and columns: with and without remainders of tiles, panels and blocks."""
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=rng(seed))
+
+
+def rounded(x: Tensor) -> Tensor:
+    return x.bfloat16().double()
+
+
+def assert_sums_are_single(got: Tensor, a: Tensor, b: Tensor) -> None:
+    """No farther from the exact sum of rounded terms than single precision can be."""
+    a, b = rounded(a), rounded(b)
+    limit = a.shape[1] * 2.0**-23 * (a.abs() @ b.abs()) + 1e-30
+    assert float(((got - a @ b).abs() / limit).max()) < 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_only_the_factors_are_rounded(sizes: tuple[int, int, int]) -> None:
+    native.build()
+    rows, terms, columns = sizes
+    for a in (normal(rows, terms), normal(terms, rows).T, normal(rows, 2 * terms)[:, ::2]):
+        for b in (normal(terms, columns, seed=1), normal(columns, terms, seed=1).T):
+            assert_sums_are_single(torch.ops.discorl.mm(a, b, True), a, b)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 2, 8, 9, 40])
+def test_few_rows_are_like_many(rows: int) -> None:
+    native.build()
+    x, weight, bias = normal(rows, 70), normal(33, 70, seed=1), normal(33, seed=2)
+    got = torch.ops.discorl.linear(x, weight, bias, True)
+    assert_sums_are_single(got.double() - bias.double(), x, weight.T)
+    alone = torch.cat([torch.ops.discorl.linear(row, weight, bias, True) for row in x.split(1)])
+    torch.testing.assert_close(got, alone, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_what_is_not_finite_stays_so() -> None:
+    native.build()
+    a = normal(40, 70)
+    a[3, 5], a[4, 5] = torch.nan, torch.inf
+    got = torch.ops.discorl.mm(a, normal(70, 20, seed=1), True)
+    assert got[3].isnan().all() and not got[4].isfinite().any()
+    assert got[5:].isfinite().all()
+    for shape in ((0, 70), (40, 0)):
+        got = torch.ops.discorl.mm(torch.ones(shape), torch.ones(shape[1], 3), True)
+        assert_bit_equal(got, torch.zeros(shape[0], 3))
+
+
+@needs_compiler
+def test_threads_do_not_change_a_bit() -> None:
+    native.build()
+    a, b = normal(500, 700), normal(700, 300, seed=1)
+    one = [torch.ops.discorl.mm(a, b, True), torch.ops.discorl.mm(a.T, a, True)]
+    torch.set_num_threads(2)
+    try:
+        two = [torch.ops.discorl.mm(a, b, True), torch.ops.discorl.mm(a.T, a, True)]
+    finally:
+        torch.set_num_threads(1)
+    assert_bit_equal(two, one)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(300, 70), (3, 100, 70)], ids=str)
+def test_linear_by_kernel_and_by_torch(shape: tuple[int, ...]) -> None:
+    native.build()
+    x = normal(*shape).requires_grad_()
+    weight, bias = normal(20, 70, seed=1).requires_grad_(), normal(20, seed=2).requires_grad_()
+    slope = normal(*shape[:-1], 20, seed=3)
+
+    def output_and_gradients() -> list[Tensor]:
+        y = linear(x, weight, bias)
+        return [y.detach(), *torch.autograd.grad((y * slope).sum(), [x, weight, bias])]
+
+    exact = output_and_gradients()
+    with native.kernels(True, bf16=True):
+        by_kernel = output_and_gradients()
+    with native.kernels(False, bf16=True):
+        by_torch = output_and_gradients()
+    torch.testing.assert_close(by_kernel, by_torch, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(by_kernel[3], exact[3], rtol=1e-5, atol=1e-4)
+    for a, b in zip(by_kernel[:3], exact[:3], strict=True):
+        assert 1e-4 < float((a - b).abs().max() / b.abs().max()) < 2 * UNIT
+
+
+@needs_compiler
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_expectations_and_small_products_are_not_rounded(by_kernel: bool) -> None:
+    native.build()
+    logits, bins = normal(300, 601), torch.linspace(-300, 300, 601).unsqueeze(1)
+    x, weight = normal(300, native.LARGE - 1), normal(9, native.LARGE - 1, seed=1)
+
+    def both(bf16: bool) -> list[Tensor]:
+        with torch.no_grad(), native.kernels(by_kernel, bf16=bf16):
+            return [softmax_linear(logits, [], bins), linear(x, weight)]
+
+    assert_bit_equal(both(True), both(False))
+
+
+@needs_compiler
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_embeddings_of_logits_are(by_kernel: bool) -> None:
+    native.build()
+    x, layers = normal(300, 64), [(normal(96, 64, seed=1) / 8, normal(96, seed=2))]
+    weight, bias = normal(96, 5, seed=3), normal(5, seed=4)
+
+    def embeddings(bf16: bool) -> Tensor:
+        with torch.no_grad(), native.kernels(by_kernel, bf16=bf16):
+            return softmax_linear(x, layers, weight, bias)
+
+    difference = (embeddings(True) - embeddings(False)).abs().max()
+    assert 0 < float(difference) < 2 * 2 * UNIT * float(weight.abs().max())
+
+
+CHAIN = 5
+"""Rounded products that one number passes through at most: torso, action model, its heads, and the
+rule's embedding and targets. Each is off by at most 2 UNIT of the sum of its terms' sizes."""
+
+
+def size_of_parts(name: str, arrays: Arrays) -> float:
+    """The largest entry of an array, or of what it is a mean or a difference of."""
+    size = largest(arrays[name]) + (1 if name.startswith("log_") else 0)
+    if name.rpartition("/")[2] in MADE_OF_VALUES | {"moment1"}:
+        values = (x for key, x in arrays.items() if key.endswith("/q_target"))
+        size = max(size, largest(*values))
+    return size
+
+
+@needs_compiler
+@pytest.mark.disco103
+@pytest.mark.parametrize("name", ["disco103_learner.npz", "other_sizes/disco103_2_actions.npz"])
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_golden_numbers(name: str, by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the reference, within what the rounding of factors can do; all products are large
+    here, because the networks of the files are not."""
+    native.build()
+    kernels, used = native.kernels, []
+
+    def rounding(use: bool, bf16: bool = False) -> object:
+        used.append(use)
+        return kernels(by_kernel, bf16=True)
+
+    monkeypatch.setattr(native, "kernels", rounding)
+    monkeypatch.setattr(native, "LARGE", 2)
+    report = replay(GOLDEN / name)
+    assert used
+    assert report.failures, "rounding shows"
+    limits = {q: max(limit, CHAIN * 2 * UNIT) for q, (_, limit) in report.worst.items()}
+    for array, x in (arrays := load(GOLDEN / name)).items():
+        quantity = quantity_of(array)
+        relative = CHAIN * 2 * UNIT * size_of_parts(array, arrays) / max(largest(x), 1e-12)
+        limits[quantity] = max(limits.get(quantity, 0.0), relative)
+    assert {q: e for q, (e, _) in report.worst.items() if e > limits[q]} == {}
+
+
+CODE = """
+import torch
+from discorl.ops import native
+gain = native.bf16_gain()
+a, b = torch.randn(40, 90), torch.randn(90, 60)
+exact = a.bfloat16().double() @ b.bfloat16().double()
+got = torch.ops.discorl.mm(a, b, True)
+print(bool(torch.ops.discorl.has_bf16()), gain > 0, bool((got - exact).abs().max() < 1e-4))
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ONEDNN_MAX_CPU_ISA=AVX2",
+        pytest.param("ATEN_CPU_CAPABILITY=avx2", marks=pytest.mark.slow),
+        pytest.param("ATEN_CPU_CAPABILITY=default", marks=pytest.mark.slow),
+    ],
+)
+def test_processors_with_less(setting: str) -> None:
+    """Whatever is missing, the numbers are the same; there is nothing to be gained, then."""
+    name, value = setting.split("=")
+    has = torch.cpu._is_avx512_bf16_supported() and name.startswith("ONEDNN")
+    done = run_python("-c", CODE, env={name: value})
+    assert done.stdout.split() == [str(bool(has))] * 2 + ["True"], done.stdout + done.stderr
