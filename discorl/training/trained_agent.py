@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class LoadedAgent:
 
 
 def load_agent(
-    folder: Path | str,
+    folder: PathLike[str] | str,
     device: torch.device | str = "cpu",
     best: bool = False,
     env: Any = None,
