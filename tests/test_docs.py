@@ -156,7 +156,16 @@ HELPS = [
     "",  # what they have in common
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
-    *("analyse", "compare", "evaluate", "envs", "rules list", "rules fetch", "rules export"),
+    *(
+        "analyse",
+        "compare",
+        "evaluate",
+        "export",
+        "envs",
+        "rules list",
+        "rules fetch",
+        "rules export",
+    ),
 ]
 ELSEWHERE = {
     *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun

@@ -31,10 +31,12 @@ LAYERS = [
     "meta",
     "runs",
     "comparison",
+    "deploy",
     "training",
     "analysis",
     "discovery",
     "own_agent",
+    "sharing",
     "cli",
 ]
 MODULES = sorted(

@@ -31,6 +31,7 @@ discorl: train RL agents with a learned update rule.
   discorl train [TASK] --help      the main settings; --help-all explains them all
   discorl discover [PRESET]        discover a rule: suite, notebook or paper
   discorl evaluate RUN             play episodes with a trained agent, or film one
+  discorl export RUN               write an agent to a file that acts without discorl
   discorl compare RUN...           compare rules: a table and an HTML report
   discorl analyse RULE|RUN         what a rule does: figures, numbers, an HTML page
   discorl envs                     list the available tasks
@@ -41,6 +42,8 @@ discorl: train RL agents with a learned update rule.
   discorl rules verify [RULE]      check a rule file
   discorl rules export RULE FILE   write a rule to a file that the JAX reference
                                    can also load
+  discorl rules publish RULE REPO  share a rule on the Hugging Face Hub; pull gets it
+  discorl agents publish RUN REPO  share an agent there; agents pull REPO gets it
 
 Every command has --help. With --offline, none of them downloads anything.
 With --debug, they show the whole traceback of an error.
@@ -65,12 +68,14 @@ COMMANDS = {
     "discover": "discover.discover_command",
     "kernels": "kernels.kernels_command",
     "rules": "rules.rules_command",
+    "agents": "agents.agents_command",
 }
 """Commands that parse their arguments themselves, by where they are below this package."""
 FUNCTIONS = {
     "analyse": "analyse.analyse_rule",
     "compare": "runs.compare_runs",
     "evaluate": "runs.evaluate_run",
+    "export": "runs.export_run",
     "envs": "envs.list_envs",
 }
 """Commands whose options are the arguments of a function."""

@@ -21,7 +21,7 @@ from discorl.runs.imports import importing_for
 from discorl.training.build import make_copies
 from discorl.training.evaluate import MAX_EPISODE_STEPS
 from discorl.training.pictures import Frame, draw_episode, enlarge
-from discorl.training.trained_agent import ENV_OF, LoadedAgent, prepare_env
+from discorl.training.trained_agent import LoadedAgent
 
 FPS = 10
 PAUSE = 1000
@@ -102,8 +102,7 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     # As it is, and where it can be looked at.
     here = replace(agent.config.env, workers="sync", kwargs={}, wrappers=(), exact_resume=False)
     config = replace(agent.config, env=here)
-    made = make_copies(1, config, agent.device, lambda: drawn)
-    env = prepare_env(agent.folder, made, ENV_OF[agent.file])
+    env = agent.prepare(make_copies(1, config, agent.device, lambda: drawn))
     return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)
 
 

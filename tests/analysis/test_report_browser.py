@@ -25,6 +25,8 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     told = {"version": "1.2.3", "rule": "the <b>rule", "lead": "Two agents.", "sections": []}
     for name in SHOWN:
         _add(folder, told, "a board", name, lives)
+    dots = next(f for f in told["sections"][-1]["figures"] if f["kind"] == "dots")
+    dots["rows"][0]["estimate"] = {"value": -0.0503, "low": -0.1192, "high": -0.0411}
     return folder, told
 
 
@@ -95,6 +97,14 @@ def test_nothing_sticks_out_or_becomes_illegible(visit: Visit, example: Path, wi
         assert 9 / (4.2 * 72) * picture["width"] >= (8 if width >= 390 else 6.5)
     size = browser.run("return getComputedStyle(document.querySelector('.plot text')).fontSize")
     assert size == "12px", "text does not shrink with the plot"
+    beyond = browser.run(
+        "return [...document.querySelectorAll('.card')].flatMap(card => {"
+        "const {right} = card.getBoundingClientRect();"
+        "return [...card.querySelectorAll('*')].filter(e => "
+        "e.checkVisibility() && e.getBoundingClientRect().right > right)"
+        ".map(e => `${e.tagName}: ${e.textContent}`)})"
+    )
+    assert beyond == []
     # What is written in a plot does not reach out of it.
     outside = browser.run(
         "return [...document.querySelectorAll('.plot svg')].flatMap(svg => {"

@@ -18,6 +18,10 @@ REWARD_DISCOUNT = 0.99
 """Of the sums that rewards are measured by; Gymnasium's and Stable-Baselines3's choice."""
 
 
+Scale = tuple[np.ndarray, np.ndarray]
+"""What a vector is normalised by: subtract the first, divide by the second."""
+
+
 class ObservationNormaliser:
     """The moments of each vector of an observation, for each agent by itself."""
 
@@ -59,10 +63,14 @@ class ObservationNormaliser:
         if name not in self._sizes:
             return x
         parts = [
-            (of_one - moments[name].mean) / np.sqrt(moments[name].var + EPS)
+            (of_one - moments[name].mean) / _deviation(moments[name])
             for moments, of_one in zip(self._moments, self._apart(x), strict=True)
         ]
         return np.concatenate(parts).clip(-MAX_ABS, MAX_ABS).astype(np.float32)
+
+    def scales(self) -> dict[str, Scale]:
+        """The mean and deviation that the first agent's vectors are normalised by, by name."""
+        return {name: (m.mean, _deviation(m)) for name, m in self._moments[0].items()}
 
     def _apart(self, x: np.ndarray) -> np.ndarray:
         """The rows of each agent. [B, ...] -> [P, B / P, ...]"""
@@ -124,7 +132,7 @@ class RewardNormaliser:
         ):
             if rows.any() and not self.frozen:
                 moments.update(sums[rows])
-            parts.append(rewards / np.sqrt(moments.var + EPS))
+            parts.append(rewards / _deviation(moments))
         self._sums[ended] = 0.0
         return np.concatenate(parts).clip(-MAX_ABS, MAX_ABS).astype(np.float32)
 
@@ -175,6 +183,10 @@ def check_moments(expected: dict[str, Tensor], state: dict[str, Tensor], what: s
         is_sound = bool(x.isfinite().all()) and (key.endswith(".mean") or bool((x >= 0).all()))
         if not is_sound:
             raise DiscorlError(f"the saved {what} statistics make no sense: {key}")
+
+
+def _deviation(moments: RunningMeanStd) -> np.ndarray:
+    return np.sqrt(moments.var + EPS)
 
 
 _FIELDS = {"count": "count", "mean": "mean", "variance": "var"}
