@@ -155,7 +155,17 @@ def test_the_callback_in_the_guide_runs(
 HELPS = [
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
-    *("analyse", "compare", "evaluate", "envs", "rules list", "rules fetch", "rules export"),
+    *("sweep catch", "tune catch"),
+    *(
+        "analyse",
+        "compare",
+        "evaluate",
+        "export",
+        "envs",
+        "rules list",
+        "rules fetch",
+        "rules export",
+    ),
 ]
 ELSEWHERE = {
     *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun

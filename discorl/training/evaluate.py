@@ -23,7 +23,8 @@ from discorl.comparison.statistics import Estimate, aggregate, mean
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.runs.terminal import as_html, cell, say
-from discorl.training.trained_agent import BEST, LoadedAgent, load_agent
+from discorl.training.agent_files import BEST
+from discorl.training.trained_agent import LoadedAgent, load_agent
 from discorl.types import TimeStep
 
 MAX_EPISODE_STEPS = 27_000
@@ -90,7 +91,7 @@ def evaluate(
     """
     if not isinstance(agent, LoadedAgent):
         agent = load_agent(Path(agent), best=best)
-    elif best and agent.file != BEST:
+    elif best and agent.file.name != BEST:
         raise DiscorlError("this agent is loaded already: use load_agent(run, best=True)")
     check_between(1, MAX_COUNT, "episodes", episodes)
     check_between(1, MAX_AT_ONCE, "num_envs", num_envs)
