@@ -156,6 +156,7 @@ HELPS = [
     "",  # what they have in common
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
+    *("sweep catch", "tune catch"),
     *(
         "analyse",
         "compare",
