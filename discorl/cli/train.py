@@ -32,7 +32,7 @@ def train_command(args: list[str]) -> int:
         return 130 if train(parse_train(args)).interrupted else 0
     config, content = read_config(folder)
     env = value_of("--task", args) if content.get(PYTHON_ENV) else None
-    args = args if env is None else _without("--task", args)
+    args = args if env is None else without("--task", args)
     task, args = _task_and_options(args)
     if task not in (None, config.task):
         raise DiscorlError(f"{folder} is a run on {config.task}, not on '{task}': leave that out")
