@@ -79,7 +79,7 @@ def small_disco_without(*parts: str, sizes: MetaNetSizes = SMALL_SIZES) -> Disco
 
 
 def small_disco_with_prior() -> DiscoRule:
-    return replace(small_disco(), prior=Improvement(strength=1.5, max_advantage=0.7))
+    return replace(small_disco(), prior=Improvement(1.5, 0.7, trust=0.75))
 
 
 RULES: dict[str, Callable[[], UpdateRule]] = {

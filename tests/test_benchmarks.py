@@ -12,7 +12,6 @@ import torch
 from benchmarks import memory_modes, same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.jobs import NAMES, OWN_PRODUCTS, PRODUCTS_OF
-from benchmarks.learning.tasks import RULES, TASKS
 from benchmarks.measure import Session, Timings
 from benchmarks.peers.ours import catch_of_suite
 from benchmarks.peers.pipe import receive, send
@@ -20,20 +19,8 @@ from benchmarks.report import matmul_figures
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
-from discorl.cli.train import parse_train
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.presets import PRESETS, notebook
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", TASKS)
-def test_settings_of_the_learning_comparison_are_options_of_train(name: str, rule: str) -> None:
-    task = TASKS[name]
-    config = parse_train([task.task, "--rule", rule, *task.options(rule)])
-    assert config.num_envs * config.rollout_length == task.per_step
-    assert task.env_steps == task.steps * task.per_step
-    lander = name == "lunarlander" and rule == "disco103"
-    assert config.net.zero_values != lander, "it alone begins with random values"
 
 
 @pytest.mark.parametrize(

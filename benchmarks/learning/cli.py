@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-import time
+import signal
+import sys
 from pathlib import Path
 
+from benchmarks.learning.queue import Queue, jobs_of, outlook
 from benchmarks.learning.report import write_report
-from benchmarks.learning.run import path_of, run_once, save
-from benchmarks.learning.tasks import ALGORITHMS, PPO, TASKS
+from benchmarks.learning.tasks import ALGORITHMS, SUITES, TASKS, LearningTask
 
 EXAMPLES = """\
 examples:
-  python -m benchmarks.learning run                         all that is not done yet: hours
-  python -m benchmarks.learning run cartpole --seeds 0 --rules disco103
-  python -m benchmarks.learning run pong                    never run unless named
+  python -m benchmarks.learning run classic                 a table: hours; stop it when you like
+  python -m benchmarks.learning run classic minatar --jobs 2
+  python -m benchmarks.learning run classic-cartpole-v1 --seeds 0 --rules disco103
+  python -m benchmarks.learning left                        what is left, and how long it will take
   python -m benchmarks.learning report                      tables and plots of what is done
 """
 
@@ -24,46 +25,56 @@ def parse() -> argparse.Namespace:
     """Options."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.learning",
-        description="Disco103 beside the actor-critic and PPO, at equal environment steps.",
+        description="Our rules beside PPO, at equal environment steps.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="train; results that are there are kept")
+    run = commands.add_parser(
+        "run", help="train what is missing; what is done is kept, what was stopped goes on"
+    )
     add = run.add_argument
     add(
-        "tasks",
-        nargs="*",
-        metavar="TASK",
-        help=f"of {', '.join(TASKS)}; all but pong if none is named",
+        "what",
+        nargs="+",
+        metavar="SUITE|TASK",
+        help=f"a suite ({', '.join(SUITES)}) or a task ({', '.join(TASKS)})",
     )
-    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     add("--rules", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
-    add("--minutes", type=float, help="stop each run after this time and keep what it has")
+    add("--jobs", type=int, default=1, help="runs at a time, each on one thread")
     add("--sb3-python", type=Path, metavar="PATH",
         help="an interpreter with peers/sb3_ppo.txt, not one made under .bench/")  # fmt: skip
+    commands.add_parser("left", help="say for each suite what is left, and for how long")
     commands.add_parser("report", help="write tables and plots of the results that are there")
     options = parser.parse_args()
-    for name in getattr(options, "tasks", []):
-        if name not in TASKS:
-            parser.error(f"there is no task '{name}': use {', '.join(TASKS)}")
+    for name in getattr(options, "what", []):
+        if name not in TASKS and name not in SUITES:
+            parser.error(f"there is no suite or task '{name}': use {', '.join([*SUITES, *TASKS])}")
     return options
 
 
 def main() -> None:
-    """Run what is missing, or report what is there."""
+    """Run what is missing, or say what is there."""
     options = parse()
     if options.command == "report":
         print(write_report())
-        return
-    tasks = [TASKS[name] for name in options.tasks]
-    tasks = tasks or [task for task in TASKS.values() if not task.on_request]
-    # Seeds outermost: a queue that is stopped early has some of everything.
-    for seed, task, rule in itertools.product(options.seeds, tasks, options.rules):
-        path = path_of(task, rule, seed)
-        if path.exists() or (rule == PPO and task.ppo is None):
-            continue
-        print(f"{time.strftime('%H:%M:%S')} {task.name} {rule} seed {seed}", flush=True)
-        result = run_once(task, rule, seed, options.sb3_python, options.minutes)
-        save(result, path)
-        print(f"  {result['seconds']:.0f} s, last {result['curve'][-1:]}", flush=True)
+    elif options.command == "left":
+        for name, tasks in SUITES.items():
+            print(f"{name}: {outlook(jobs_of(tasks, ALGORITHMS, range(5)))}")
+    else:
+        queue = Queue(
+            jobs_of(_tasks(options.what), options.rules, options.seeds),
+            options.jobs,
+            options.sb3_python,
+        )
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        try:
+            queue.work()
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+
+def _tasks(names: list[str]) -> list[LearningTask]:
+    """The tasks of suites, and single ones."""
+    return [task for name in names for task in SUITES.get(name) or (TASKS[name],)]

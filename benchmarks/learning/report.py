@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.learning.run import RUNS
-from benchmarks.learning.tasks import ALGORITHMS, PPO, RULES, TASKS, LearningTask
+from benchmarks.learning.tasks import ALGORITHMS, PPO, RULES, SUITES, TASKS, LearningTask
 from discorl.atomic import write_atomically
 from discorl.comparison.curves import Curve, area, common_range, final_score
 from discorl.comparison.statistics import (
@@ -24,8 +24,17 @@ from discorl.comparison.statistics import (
 
 SAMPLES = 10_000
 GRID_POINTS = 200
-COLOURS = {"disco103": "#2d6cdf", "actor-critic": "#d95f02", "ppo": "#5a5a5a"}
-TITLES = {"disco103": "Disco103", "actor-critic": "actor-critic", "ppo": "PPO (SB3)"}
+STYLES = {
+    "disco103": ("Disco103", "#0072b2"),
+    "disco-mini": ("disco-mini", "#56b4e9"),
+    "cmpo": ("cmpo", "#009e73"),
+    "actor-critic": ("actor-critic", "#d55e00"),
+    "ppo": ("PPO (SB3)", "#5a5a5a"),
+}
+"""Titles, and colours that colour-blind readers can tell apart."""
+TITLES = {name: title for name, (title, _) in STYLES.items()}
+Found = dict[str, dict[str, "Group"]]
+"""Groups by task and algorithm."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +50,29 @@ class Group:
 
 
 def write_report(folder: Path = RUNS.parent) -> str:
-    """Write results.md and curves.png into ``folder``; returns the table."""
+    """Write results.md, and a figure for each suite, into ``folder``; returns the text."""
     rng = np.random.default_rng(0)
-    found = {}
-    for task in TASKS.values():
-        groups = read_groups(task, folder / "runs", rng)
-        if "disco103" in groups:
-            found[task.name] = groups
-    text = page(found, rng)
+    lines = [HEAD]
+    for suite, tasks in SUITES.items():
+        groups = {task.name: read_groups(task, folder / "runs", rng) for task in tasks}
+        found = {name: of_task for name, of_task in groups.items() if "disco103" in of_task}
+        if found:
+            plot(found, folder / f"curves-{suite}.png")
+            lines += section(suite, found, rng)
+    text = "\n".join(lines).rstrip() + "\n"
     write_atomically(folder / "results.md", text.encode())
-    plot(found, folder / "curves.png")
     return text
+
+
+HEAD = """\
+# Learning at equal environment steps
+
+Written by `python -m benchmarks.learning report` from the files in `runs/`. Mean over seeds [95 %
+bootstrap interval], which for three seeds is little more than their range. *Final* is the mean
+return over the last tenth of the steps, *area* that over all. A point of a curve is the mean
+return of the episodes that ended in the steps before it, 50 training steps of ours, while
+learning; PPO's are measured over as many environment steps as Disco103's.
+"""
 
 
 def read_groups(task: LearningTask, folder: Path, rng: np.random.Generator) -> dict[str, Group]:
@@ -86,41 +107,68 @@ def curve_of(run: dict[str, Any]) -> Curve:
     return Curve(x, y)
 
 
-def page(found: dict[str, dict[str, Group]], rng: np.random.Generator) -> str:
-    """The whole of results.md."""
+def section(suite: str, found: Found, rng: np.random.Generator) -> list[str]:
+    """All about one suite."""
     lines = [
-        "# Learning at equal environment steps",
+        f"## {suite.capitalize()}",
         "",
-        "Written by `python -m benchmarks.learning report` from the files in `runs/`. Mean over "
-        "seeds [95 % bootstrap interval], which for three seeds is little more than their range. "
-        "*Final* is the mean return over the last tenth of the steps, *area* that over all. "
-        "A point of a curve is the mean return of the episodes that ended in the steps before it, "
-        "50 training steps of ours, while learning; it is the same for every algorithm.",
-        "",
-        "![Learning curves](curves.png)",
+        f"![Learning curves](curves-{suite}.png)",
         "",
         *table(found),
         "",
+        *together(found, rng),
         *verdicts(found, rng),
         "",
-        "## Settings",
-        "",
-        "The commands are those of seed 0; others differ in `--seed` alone.",
+        "The commands are those of the first seed; others differ in `--seed` alone.",
         "",
     ]
     for name, groups in found.items():
         task = TASKS[name]
-        lines += [f"### {task.title}", ""]
-        for rule in RULES:
-            if rule in groups:
-                lines += ["```", groups[rule].runs[0]["command"], "```", ""]
+        lines += [f"### {task.title}", "", "```"]
+        lines += [groups[rule].runs[0]["command"] for rule in RULES if rule in groups]
+        lines += ["```", ""]
         if PPO in groups:
             given = ", ".join(f"{k}={v}" for k, v in groups[PPO].runs[0]["settings"].items())
             lines += [f"PPO ({task.ppo_from}): {given}", ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return lines
 
 
-def table(found: dict[str, dict[str, Group]]) -> list[str]:
+def together(found: Found, rng: np.random.Generator) -> list[str]:
+    """Interquartile means over the tasks that every algorithm has run, if there are two or more."""
+    entered = [name for name in ALGORITHMS if any(name in groups for groups in found.values())]
+    complete = [groups for groups in found.values() if all(name in groups for name in entered)]
+    if len(complete) < 2:
+        return []
+    lines = [
+        f"Together, over the {len(complete)} tasks that all have run: interquartile means [95 % "
+        "stratified bootstrap interval]. On each task 0 is where curves begin, and 1 the best "
+        "mean of all. The last column is the chance that a run of Disco103 has the higher final.",
+        "",
+        "| algorithm | final | area | Disco103 is better |",
+        "|---|---|---|---|",
+    ]
+    ours = [groups["disco103"].finals for groups in complete]
+    for name in entered:
+        cells = [TITLES[name]]
+        for which in ("finals", "areas"):
+            scores = [normalised(groups, name, which) for groups in complete]
+            cells.append(show(aggregate(scores, SAMPLES, rng)))
+        theirs = [groups[name].finals for groups in complete]
+        better = probability_of_improvement(ours, theirs, 1000, rng)
+        cells.append("" if name == "disco103" else show(better))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def normalised(groups: dict[str, Group], name: str, which: str) -> np.ndarray:
+    """Scores of an algorithm on a task, from 0, where curves begin, to 1, the best mean."""
+    start = np.mean([curve.y[0] for group in groups.values() for curve in group.curves])
+    best = max(getattr(group, which).mean() for group in groups.values())
+    scores = getattr(groups[name], which)
+    return (scores - start) / (best - start) if best > start else np.zeros_like(scores)
+
+
+def table(found: Found) -> list[str]:
     """Final score and area, with the seconds that a run took."""
     head = ["task", "steps", "algorithm", "seeds", "final", "area", "final of each seed", "s/run"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -140,7 +188,7 @@ def table(found: dict[str, dict[str, Group]]) -> list[str]:
     return lines
 
 
-def verdicts(found: dict[str, dict[str, Group]], rng: np.random.Generator) -> list[str]:
+def verdicts(found: Found, rng: np.random.Generator) -> list[str]:
     """Disco103 against each of the others, task by task."""
     lines = [
         "Chance that a run of Disco103 beats one of the other, by final score and by area:",
@@ -178,7 +226,7 @@ def show(estimate: Estimate) -> str:
     return f"{text} [{estimate.low:.4g}, {estimate.high:.4g}]"
 
 
-def plot(found: dict[str, dict[str, Group]], path: Path) -> None:
+def plot(found: Found, path: Path) -> None:
     """A panel for each task: the mean of the seeds, and each seed."""
     columns = 2 if len(found) > 1 else 1
     rows = max(1, -(-len(found) // columns))
@@ -190,7 +238,7 @@ def plot(found: dict[str, dict[str, Group]], path: Path) -> None:
             start, end = common_range(group.curves)
             grid = np.linspace(start, end, GRID_POINTS)
             curves = np.stack([c.at(grid) for c in group.curves])
-            colour = COLOURS[algorithm]
+            colour = STYLES[algorithm][1]
             middle, _, _ = curve_band(curves, 100, rng)
             axis.plot(grid, middle, color=colour, label=TITLES[algorithm])
             for curve in curves:

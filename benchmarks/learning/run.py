@@ -1,38 +1,72 @@
-"""Runs, one after the other. Each leaves a small JSON file, and is not repeated if it is there."""
+"""One run, in pieces if need be: a run of ours that was stopped goes on where it stood."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.tasks import EVERY, PPO, WINDOW, LearningTask
 from benchmarks.machine import commit
-from benchmarks.peers.run_ppo import run_ppo
-from benchmarks.venvs import ROOT
+from benchmarks.peers.run_ppo import ppo_command
+from benchmarks.venvs import BENCH, ROOT
 from discorl.atomic import write_atomically
 
 RUNS = Path(__file__).parent.parent / "results" / "learning" / "runs"
+UNDER_WAY = BENCH / "learning"
+CHECKPOINT_MINUTES = "5"
+STOPPED = (-signal.SIGTERM, -signal.SIGKILL, 130)
+"""How a process ends that was asked to stop, or made to."""
+Start = Callable[[list[str]], "subprocess.Popen[str]"]
 
 
-def path_of(task: LearningTask, algorithm: str, seed: int, folder: Path = RUNS) -> Path:
-    """Where a run's result is kept."""
-    return folder / f"{task.name}-{algorithm}-{seed}.json"
+class StoppedError(Exception):
+    """The run was asked to stop, and can go on later."""
 
 
-def run_once(
-    task: LearningTask, algorithm: str, seed: int, python: Path | None, minutes: float | None
-) -> dict[str, Any]:
-    """Train once, and return what there is to keep."""
-    about = {"task": task.name, "algorithm": algorithm, "seed": seed, "commit": commit()}
-    if algorithm == PPO:
-        return about | _ppo(task, seed, python, minutes)
-    return about | _ours(task, algorithm, seed, minutes)
+@dataclass(frozen=True)
+class Job:
+    """A run that the tables want."""
+
+    task: LearningTask
+    algorithm: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.name}-{self.algorithm}-{self.seed}"
+
+    def result(self, folder: Path = RUNS) -> Path:
+        """Where what it gave is kept. If it is there, the job is done."""
+        return folder / f"{self.name}.json"
+
+    @property
+    def scratch(self) -> Path:
+        """Where it is under way."""
+        return UNDER_WAY / self.name
+
+
+def train_arguments(job: Job) -> list[str]:
+    """Arguments of ``discorl``; without the folder, which matters to nobody else."""
+    given = ["--rule", job.algorithm, "--env-steps", str(job.task.env_steps)]
+    options = job.task.options.get(job.algorithm, "").split()
+    return ["train", job.task.task, *given, "--seed", str(job.seed), *options]
+
+
+def run_job(job: Job, start: Start, python: Path | None) -> None:
+    """Train to the end and keep what is worth keeping; or raise ``StoppedError``."""
+    job.scratch.mkdir(parents=True, exist_ok=True)
+    about = {"task": job.task.name, "algorithm": job.algorithm, "seed": job.seed}
+    gave = _ppo(job, start, python) if job.algorithm == PPO else _ours(job, start)
+    save(about | {"commit": commit()} | gave, job.result())
+    shutil.rmtree(job.scratch, ignore_errors=True)
 
 
 def save(result: dict[str, Any], path: Path) -> None:
@@ -42,68 +76,71 @@ def save(result: dict[str, Any], path: Path) -> None:
     write_atomically(path, f"{{\n{lines}\n}}\n".encode())
 
 
-def train_arguments(task: LearningTask, rule: str, seed: int) -> list[str]:
-    """Arguments of ``discorl``; without the folder, which matters to nobody else."""
-    given = ["--rule", rule, "--steps", str(task.steps), "--seed", str(seed)]
-    return ["train", task.task, *given, *task.options(rule)]
-
-
-def _ours(task: LearningTask, rule: str, seed: int, minutes: float | None) -> dict[str, Any]:
-    arguments = train_arguments(task, rule, seed)
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        quiet = ["--progress", "none", "--log-every", str(EVERY), "--checkpoint.every-minutes"]
-        start = time.monotonic()
-        _discorl([*arguments, "--out", str(run), *quiet, "None"], minutes)
-        seconds = time.monotonic() - start
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        result: dict[str, Any] = {
-            "command": " ".join(["discorl", *arguments]),
-            "seconds": round(seconds, 1),
-            "episodes": rows[-1]["episodes"],
-            "curve": [[r["env_steps"], round(r["return"], 4)] for r in rows if "return" in r],
-        }
-        if task.evaluate:
-            scores = Path(folder) / "scores.json"
-            _discorl(
-                ["evaluate", str(run), "--episodes", str(task.evaluate), "--json", str(scores)],
-                None,
-            )
-            result["evaluation"] = json.loads(scores.read_text())["score"]["value"]
+def _ours(job: Job, start: Start) -> dict[str, Any]:
+    folder = job.scratch / "run"
+    arguments = train_arguments(job)
+    quiet = ["--progress", "none"]
+    if any((folder / "checkpoints").glob("*")):
+        command = ["train", "--resume", str(folder), *quiet]
+    else:  # nothing to go on from
+        shutil.rmtree(folder, ignore_errors=True)
+        kept = ["--log-every", str(EVERY), "--checkpoint.every-minutes", CHECKPOINT_MINUTES]
+        command = [*arguments, "--out", str(folder), *quiet, *kept]
+    _wait(start(_discorl(*command)), job)
+    if not (folder / "curve.png").exists():
+        raise StoppedError
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    result: dict[str, Any] = {
+        "command": " ".join(["discorl", *arguments]),
+        "seconds": round(rows[-1]["seconds"], 1),
+        "episodes": rows[-1]["episodes"],
+        "curve": [[r["env_steps"], round(r["return"], 4)] for r in rows if "return" in r],
+    }
+    if job.task.evaluate:
+        scores = job.scratch / "scores.json"
+        episodes = ["--episodes", str(job.task.evaluate), "--json", str(scores)]
+        _wait(start(_discorl("evaluate", str(folder), *episodes)), job)
+        result["evaluation"] = json.loads(scores.read_text())["score"]["value"]
     return result
 
 
-def _discorl(arguments: list[str], minutes: float | None) -> None:
-    """Run ``discorl``; after ``minutes`` it is asked to stop, and keeps what it has."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "discorl", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        said = process.communicate(timeout=minutes * 60 if minutes else None)[1]
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        return
-    if process.returncode:
-        raise RuntimeError(f"discorl {' '.join(arguments)}: {said.strip()[-2000:]}")
-
-
-def _ppo(
-    task: LearningTask, seed: int, python: Path | None, minutes: float | None
-) -> dict[str, Any]:
-    assert task.ppo is not None
-    job = {
+def _ppo(job: Job, start: Start, python: Path | None) -> dict[str, Any]:
+    """Stable-Baselines3 cannot go on in the middle: a run that was stopped starts over."""
+    task = job.task
+    settings = {
         "task": task.task,
         "env_steps": task.env_steps,
-        "seed": seed,
+        "seed": job.seed,
         "every": EVERY * task.per_step,
         "window": WINDOW * task.per_step,
         "settings": dict(task.ppo),
     }
-    if minutes:
-        job["max_seconds"] = minutes * 60
-    return {"settings": job["settings"], **run_ppo(job, python)}
+    said = _wait(start(ppo_command(settings, python)), job)
+    return {"settings": settings["settings"], **json.loads(said.splitlines()[-1])}
+
+
+def _discorl(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "discorl", *arguments]
+
+
+def _wait(process: subprocess.Popen[str], job: Job) -> str:
+    """What it printed; raises if it failed, or was stopped from outside."""
+    out, error = process.communicate()
+    if process.returncode in STOPPED:
+        raise StoppedError
+    if process.returncode:
+        raise RuntimeError(f"{job.name}: {error.strip()[-2000:]}")
+    return out
+
+
+def started(command: list[str]) -> subprocess.Popen[str]:
+    """On one thread, and out of reach of a Ctrl-C, which is the queue's."""
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -13,11 +13,16 @@ from benchmarks.venvs import ROOT, python_of
 REQUIREMENTS = Path(__file__).parent / "sb3_ppo.txt"
 
 
-def run_ppo(job: dict[str, Any], python: Path | None = None) -> dict[str, Any]:
-    """One run; ``python`` is an interpreter that has it, if not one of our own making."""
+def ppo_command(job: dict[str, Any], python: Path | None = None) -> list[str]:
+    """What makes one run; ``python`` is an interpreter that can, if not one of our own making."""
     interpreter = python_of("sb3", REQUIREMENTS, python, True)
+    return [str(interpreter), "-m", "benchmarks.peers.sb3_ppo", json.dumps(job)]
+
+
+def run_ppo(job: dict[str, Any], python: Path | None = None) -> dict[str, Any]:
+    """One run, to its end."""
     done = subprocess.run(
-        [str(interpreter), "-m", "benchmarks.peers.sb3_ppo", json.dumps(job)],
+        ppo_command(job, python),
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -192,7 +192,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     settings = dict(job["settings"])
     num_envs, suite_options = settings.pop("n_envs"), settings.pop("suite_options", {})
     envs = make_envs(job["task"], num_envs, job["seed"], suite_options)
-    if settings.pop("normalize_reward", False):
+    if settings.pop("normalize", False):
+        envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99))
+    elif settings.pop("normalize_reward", False):
         # Of zoo's "normalize" only the rewards: the observations are one-hot already.
         envs = VecNormalize(envs, norm_obs=False, gamma=settings.get("gamma", 0.99))
     for name in ("learning_rate", "clip_range"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.tasks import BOARD_PPO, TASKS
+from benchmarks.learning.tasks import BOARD_PPO, TASKS, ZOO
 from benchmarks.peers.run_ppo import run_ppo
 from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.built_in import ACTOR_CRITIC
@@ -137,7 +137,7 @@ DEFAULT_PPO = {"n_envs": 16, "n_steps": 128}
 
 def ppo(task: str) -> dict[str, Score]:
     """The settings that rl-baselines3-zoo has for a task or its suite, else the defaults."""
-    published = {x.task: x.ppo for x in TASKS.values() if x.ppo is not None}
+    published = {x.task: x.ppo for x in TASKS.values() if x.ppo_from.startswith(ZOO)}
     if task.startswith("minatar:"):
         published[task] = BOARD_PPO
     settings = published.get(task, DEFAULT_PPO)

@@ -23,7 +23,7 @@ from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
-from discorl.rules.improvement import Improvement
+from discorl.rules.improvement import STRONG
 from discorl.rules.store import load_rule
 from discorl.rules.values import ValueHead
 from discorl.runs.imports import importing_for
@@ -72,7 +72,7 @@ def _random_rule(config: DiscoverConfig) -> tuple[DiscoRule, Params]:
         lifetime_action_channels=(width, 2),
     ).limited_to(predictions=c.predictions, lifetime=c.lifetime)
     value_head = ValueHead(c.num_bins, c.max_abs_value) if c.value else None
-    prior = Improvement() if c.prior else None
+    prior = STRONG if c.prior else None
     rule = DiscoRule(sizes, value_head, auxiliary=c.auxiliary, prior=prior)
     params = rule.init_params(torch.Generator().manual_seed(config.seed))
     if c.open_gate and c.lifetime:

@@ -14,7 +14,7 @@ from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn
 from discorl.rules.diagnostics import shown_means
 from discorl.rules.hand_written import HandWritten
-from discorl.rules.improvement import Improvement, improved_policy
+from discorl.rules.improvement import STRONG, Improvement, improved_policy
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
 from discorl.types import (
     ActionValues,
@@ -34,6 +34,11 @@ from discorl.types import (
 class CMPOSettings(Improvement):
     """The strong baseline: the target network's policy, moved by clipped advantages."""
 
+    strength: float = STRONG.strength
+    """How much an advantage of one standard deviation changes a logit of the policy's target."""
+    trust: float = STRONG.trust
+    """How far the advantage of a taken action is that of its return; the rest is that of its value,
+    which has less noise and follows later."""
     aux_pi_cost: float = 1.0
     """Weight of predicting the policy one step ahead."""
     q_cost: float = 0.2

@@ -17,7 +17,7 @@ from discorl.discovery.discover import discover, resume_discovery
 from discorl.errors import DiscorlError
 from discorl.meta.meta_step import live_window
 from discorl.meta.population import init_group
-from discorl.rules.improvement import Improvement
+from discorl.rules.improvement import STRONG
 from discorl.rules.store import load_rule
 from discorl.training.presets import for_run
 from discorl.training.train import train
@@ -36,10 +36,10 @@ def test_is_discovered_resumed_fine_tuned_and_trains_agents(tmp_path: Path) -> N
     assert_bit_equal(whole.params, resume_discovery(tmp_path / "cut", steps=4).params)
     path = tmp_path / "cut" / "rule.npz"
     loaded = load_rule(path)
-    assert loaded.rule.prior == Improvement()
+    assert loaded.rule.prior == STRONG
     learnt = ("policy_target.weight", "prior_strength.weight", "y_target.weight")
     assert all(loaded.params[name].any() for name in learnt)
-    assert starting_rule(tiny_config(init=str(path)))[0].prior == Improvement()
+    assert starting_rule(tiny_config(init=str(path)))[0].prior == STRONG
 
     config = replace(for_run("catch", str(path)), num_envs=3, steps=2, batch_size=3)
     config = replace(config, replay_capacity=9, device="cpu", progress="none", out=tmp_path / "run")

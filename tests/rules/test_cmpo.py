@@ -51,8 +51,12 @@ def test_improved_policy_by_hand() -> None:
         normalized_qv_advantage=torch.tensor([[[0.5, 9.0, -3.0]], [[7.0, 7.0, 7.0]]]),
     )
     logits = torch.tensor([[[1.0, 2.0, 3.0]], [[0.0, 0.0, 0.0]]])
-    improved = improved_policy(logits, values, torch.tensor([[1], [0]]), Improvement(2.0, 1.0))
+    taken = torch.tensor([[1], [0]])
+    improved = improved_policy(logits, values, taken, Improvement(2.0, 1.0))
     torch.testing.assert_close(improved, torch.tensor([[[2.0, 2.5, 1.0]]]))
+    half = Improvement(2.0, 10.0, trust=0.5)  # (0.25 + 9) / 2 for the taken action
+    improved = improved_policy(logits, values, taken, half)
+    torch.testing.assert_close(improved, torch.tensor([[[2.0, 11.25, -3.0]]]))
 
 
 class Replaced(DiscoRule):
@@ -101,6 +105,7 @@ def test_agents_learn_as_from_a_discovered_rule_that_says_the_same() -> None:
     [
         ({"strength": -1.0}, "strength must be"),
         ({"max_advantage": 0.0}, "max_advantage must be"),
+        ({"trust": 1.5}, "trust must be"),
         ({"num_bins": 1}, "at least 2 bins"),
     ],
 )

@@ -112,7 +112,7 @@ def test_the_file_says_so_and_other_files_stay_as_they_were(tmp_path: Path) -> N
     save_rule(tmp_path / "prior.npz", rule, rule.init_params(rng()), {})
     said = comment(tmp_path / "prior.npz")
     assert said["discorl_rule"] == VERSION_WITH_PRIOR
-    assert said["prior"] == {"strength": 1.5, "max_advantage": 0.7}
+    assert said["prior"] == {"strength": 1.5, "max_advantage": 0.7, "trust": 0.75}
     plain = replace(rule, prior=None)
     save_rule(tmp_path / "plain.npz", plain, plain.init_params(rng()), {})
     said = comment(tmp_path / "plain.npz")
