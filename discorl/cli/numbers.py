@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import tyro.constructors as constructors
 
 NUMBERS = constructors.ConstructorRegistry()
@@ -13,10 +15,10 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = float(text)
-        if not value.is_integer():
-            raise ValueError(f"{text} is not a whole number") from None
-        return int(value)
+        with suppress(ValueError):
+            if (value := float(text)).is_integer():
+                return int(value)
+        raise ValueError(f"'{text}' is not a whole number") from None
 
 
 @NUMBERS.primitive_rule
