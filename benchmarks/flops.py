@@ -51,6 +51,8 @@ class _Recorder(TorchDispatchMode):
 
 def products_of(run: Callable[[], object]) -> tuple[int, Products]:
     """FLOPs of one run, counted by torch, and the matrix products that they are spent on."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # what another thread does is not counted
     run()
     # The counter is the inner mode: it takes composite operations apart before the recorder looks.
     with (
@@ -58,6 +60,7 @@ def products_of(run: Callable[[], object]) -> tuple[int, Products]:
         FlopCounterMode(display=False, custom_mapping=IN_PLACE) as counter,
     ):
         run()
+    torch.set_num_threads(threads)
     counted, recorded = counter.get_total_flops(), flop_of(recorder.products)
     if recorded < 0.99 * counted:
         raise RuntimeError(

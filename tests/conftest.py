@@ -10,6 +10,8 @@ import torch
 from discorl.errors import DiscorlError
 from discorl.rules.store import DISCO103_ENV, find_disco103
 from discorl.training.kernels import VARIABLE
+from tests.browser import chromium as chromium
+from tests.browser import visit as visit
 
 
 def pytest_configure() -> None:

@@ -23,6 +23,15 @@ from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.presets import PRESETS, notebook
 
 
+def test_agents_on_catch_are_as_many_in_any_number_of_groups() -> None:
+    for num_groups in (1, 2, 4, 8):
+        groups = catch_of_suite(num_groups).groups
+        assert len(groups) == num_groups
+        assert sum(group.num_agents for group in groups) == SUITE_CATCH.agents
+    with pytest.raises(ValueError, match="3 equal groups"):
+        catch_of_suite(3)
+
+
 @pytest.mark.parametrize(
     ("sizes", "config"), [(NOTEBOOK, notebook()), (SUITE_CATCH, catch_of_suite())]
 )

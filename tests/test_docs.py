@@ -10,7 +10,6 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -123,18 +122,50 @@ def test_the_first_lines_of_python_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As they are written, but for the length of the run."""
-    train = discorl.train
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(discorl, "train", lambda config: train(replace(config, steps=2)))
+    monkeypatch.setattr(discorl, "train", for_a_moment(discorl.train))
     block = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0]
     exec(block, {})
-    assert "Estimate(value=" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "<Evaluation of " in said and "<Comparison of 1 runs" in said
+
+
+def for_a_moment(train: Any) -> Any:
+    """The same function, with another budget."""
+
+    def train_briefly(task: str, **settings: Any) -> Any:
+        kept = {k: v for k, v in settings.items() if k not in ("steps", "env_steps")}
+        return train(task, **kept, steps=2, log_every=1)
+
+    return train_briefly
+
+
+def test_the_callback_in_the_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discorl, "train", for_a_moment(discorl.train))
+    (block,) = re.findall(
+        r"(import discorl\n\ndef look.*?)```", (ROOT / "docs/training.md").read_text(), re.DOTALL
+    )
+    exec(block, {})
+    assert capsys.readouterr().out.splitlines()[-1] == "", "there was no reason to stop so soon"
 
 
 HELPS = [
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
-    *("analyse", "compare", "evaluate", "envs", "rules list", "rules fetch", "rules export"),
+    *("sweep catch", "tune catch"),
+    *(
+        "analyse",
+        "compare",
+        "evaluate",
+        "export",
+        "envs",
+        "rules list",
+        "rules fetch",
+        "rules export",
+    ),
 ]
 ELSEWHERE = {
     *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun

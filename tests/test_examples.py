@@ -21,9 +21,9 @@ def rule(tmp_path: Path) -> Path:
     return write_small_rule(tmp_path / "rule.npz")
 
 
-def run(name: str, *args: object) -> str:
+def run(name: str, *args: object, cwd: Path | None = None) -> str:
     words = [str(arg) for arg in args]
-    done = run_python(EXAMPLES / name, *words, env={"PYTHONPATH": str(ROOT)})
+    done = run_python(EXAMPLES / name, *words, env={"PYTHONPATH": str(ROOT)}, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -35,8 +35,8 @@ def test_each_is_short_and_says_how_to_run_it(path: Path) -> None:
     assert f"python examples/{path.name}" in text.split('"""')[1]
 
 
-def test_train_cartpole_and_evaluate_agent(rule: Path, tmp_path: Path) -> None:
-    """The second example takes what the first leaves."""
+def test_train_cartpole_evaluate_and_deploy(rule: Path, tmp_path: Path) -> None:
+    """The later examples take what the first leaves."""
     out = tmp_path / "run"
     shown = run("train_cartpole.py", "--rule", rule, "--steps", 5, "--num-envs", 16, "--out", out)
     assert "last logged return" in shown
@@ -45,6 +45,10 @@ def test_train_cartpole_and_evaluate_agent(rule: Path, tmp_path: Path) -> None:
     shown = run("evaluate_agent.py", out, "--episodes", 2)
     assert "an agent for gym:CartPole-v1" in shown
     assert "one episode: actions [" in shown
+
+    shown = run("deploy_agent.py", out, cwd=tmp_path)
+    assert "episode 2: return " in shown
+    assert (tmp_path / "policy.pt2").exists()
 
 
 def test_own_torso(rule: Path) -> None:

@@ -31,10 +31,13 @@ LAYERS = [
     "meta",
     "runs",
     "comparison",
+    "deploy",
     "training",
+    "tuning",
     "analysis",
     "discovery",
     "own_agent",
+    "sharing",
     "cli",
 ]
 MODULES = sorted(

@@ -30,6 +30,7 @@ from discorl.discovery.build import make_group, starting_rule
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.presets import notebook, suite
 from discorl.envs.tasks.catch import Catch
+from discorl.meta.crew import Crew
 from discorl.meta.meta_step import init_discovery
 from discorl.meta.meta_step import meta_step as one_meta_step
 from discorl.own_agent import collect_rollout
@@ -130,13 +131,19 @@ def discover_suite() -> Job:
 
 
 def discover_catch() -> Job:
-    """The suite's agents on Catch alone, for ever, on the board that the reference has."""
-    return discovery_step(catch_of_suite())
+    """The suite's agents on Catch alone, for ever, on the board that the reference has.
+
+    They are in as many groups as there are threads.
+    """
+    return discovery_step(catch_of_suite(torch.get_num_threads()))
 
 
-def catch_of_suite() -> DiscoverConfig:
-    task = f"catch:{SUITE_CATCH.board}x{SUITE_CATCH.board}*{SUITE_CATCH.agents}"
-    return replace(suite(), tasks=(task,), lifetimes=())
+def catch_of_suite(num_groups: int = 1) -> DiscoverConfig:
+    num_agents, rest = divmod(SUITE_CATCH.agents, num_groups)
+    if rest:
+        raise ValueError(f"{SUITE_CATCH.agents} agents do not make {num_groups} equal groups")
+    task = f"catch:{SUITE_CATCH.board}x{SUITE_CATCH.board}*{num_agents}"
+    return replace(suite(), tasks=(task,) * num_groups, lifetimes=())
 
 
 def discovery_step(config: DiscoverConfig) -> Job:
@@ -144,11 +151,11 @@ def discovery_step(config: DiscoverConfig) -> Job:
     groups = [make_group(config, g, rule, torch.device("cpu")) for g in config.groups]
     generators = [torch.Generator().manual_seed(i) for i, _ in enumerate(groups)]
     optimiser = config.meta_optimiser
-    discovery = init_discovery(groups, params, optimiser, generators)
+    discovery, crew = init_discovery(groups, params, optimiser, generators), Crew()
 
     def step() -> None:
         nonlocal discovery
-        discovery, _ = one_meta_step(groups, discovery, optimiser, generators)
+        discovery, _ = one_meta_step(groups, discovery, optimiser, generators, crew=crew)
 
     num_agents = sum(group.num_agents for group in groups)
     return Job(step, {"units": num_agents * config.window.num_updates})

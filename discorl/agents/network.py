@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -79,9 +80,24 @@ T = TypeVar("T")
 
 
 def with_params(net: N, params: Params, fn: Callable[[N], T]) -> T:
-    """``fn(net)`` while the network's parameters are ``params``."""
+    """``fn(net)`` while the network's parameters are ``params``.
+
+    Parameters that ``fn`` does not read may be left out.
+    """
     named = {f"net.{name}": p for name, p in params.items()}
-    return functional_call(_Holder(net), named, (fn,))
+    tied = _has_tied_weights(cast("nn.Module", net))
+    return functional_call(_Holder(net), named, (fn,), tie_weights=tied)
+
+
+def _has_tied_weights(net: nn.Module) -> bool:
+    """Whether a parameter has two names. To look through the network each time would take long."""
+    if (known := _tied.get(net)) is None:
+        num_names = sum(1 for _ in net.named_parameters(remove_duplicate=False))
+        known = _tied[net] = num_names > sum(1 for _ in net.named_parameters())
+    return known
+
+
+_tied: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def check_heads(net: Network, required: Heads) -> None:

@@ -17,8 +17,9 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2a2a2a", "#3
 """Okabe and Ito's, which people with colour-blindness can tell apart."""
 DASHES = ["-", (0, (5, 3)), (0, (1, 3)), (0, (6, 2, 1, 2))]
 """Tell lines apart in grey, too."""
-WIDTH = 5.0
-"""Inches: narrow, so that the text is legible on a phone."""
+WIDTH, NARROW = 5.0, 4.2
+"""Inches: narrow, so that the text is legible on a phone. The page shows some figures as pictures,
+whose text shrinks with them."""
 
 
 def save_figure(folder: Path, figure: Figure) -> list[str]:
@@ -26,7 +27,7 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     from matplotlib import rc_context  # imported late: slow
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=(WIDTH, _height(figure)), layout="constrained")
+    canvas = Canvas(figsize=_size(figure), layout="constrained")
     if isinstance(figure, Film):
         draw_film(canvas, figure, lambda axes: _draw_curves(axes, figure))
     elif isinstance(figure, Maps):
@@ -51,13 +52,15 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
     return names
 
 
-def _height(figure: Figure) -> float:
-    """In inches."""
+def _size(figure: Figure) -> tuple[float, float]:
+    """Inches."""
     if isinstance(figure, Dots):
-        return 1.0 + 0.5 * len({row.label for row in figure.rows})
+        return WIDTH, 1.0 + 0.5 * len({row.label for row in figure.rows})
     if isinstance(figure, Maps):
-        return 1.3 + len(figure.rows) * WIDTH / (1 + len(figure.columns))
-    return 4.4 if isinstance(figure, Film) else 3.4
+        return NARROW, 1.2 + len(figure.rows) * NARROW / (1 + len(figure.columns))
+    if isinstance(figure, Film):
+        return NARROW, 4.2
+    return (NARROW if isinstance(figure, HeatMap) else WIDTH), 3.4
 
 
 def _draw_curves(axes: Any, figure: Curves | Film) -> None:

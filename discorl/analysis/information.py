@@ -127,9 +127,10 @@ class Information:
                 made.append(Curves(question, title, x_label, y_label, lines))
             first = min(r.horizon for r in trained)
             own = [r for r in self.readouts if (r.question, r.horizon) == (question, first)]
+            own.sort(key=lambda r: self.outputs.index(r.output))
             rows = [Row(r.output, r.source, r.score) for r in own]
             if question == "reward":
-                rows += [Row(r.output, MAJORITY, r.baseline) for r in own if r.source == TRAINED]
+                rows.append(Row("no output", MAJORITY, own[0].baseline))
             at = name.replace("k steps", _steps(first))
             title = f"{at[0].upper()}{at[1:]}: controls"
             made.append(Dots(f"{question}-controls", title, y_label, rows))

@@ -16,8 +16,7 @@ def html_report(folder: Path, content: dict[str, Any]) -> str:
         section | {"figures": [_with_picture(folder, f) for f in section["figures"]]}
         for section in content["sections"]
     ]
-    groups = [row["group"] for s in sections for f in s["figures"] for row in f.get("rows", ())]
-    data = content | {"labels": list(dict.fromkeys(groups)), "sections": sections}
+    data = content | {"labels": [], "sections": sections}  # each figure has colours of its own
     tasks = list(dict.fromkeys(s["task"] for s in sections))
     title = f"What {content['rule']} does on {' and '.join(tasks)}"
     return page(_asset("analysis.html"), title, _asset("analysis.js"), data)

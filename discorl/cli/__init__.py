@@ -27,8 +27,11 @@ discorl: train RL agents with a learned update rule.
   discorl train [TASK] [options]   train an agent; TASK is catch, gym:CartPole-v1 ...
   discorl train --resume RUN       resume a run from its last checkpoint
   discorl train [TASK] --help      the main settings; --help-all explains them all
+  discorl sweep TASK...            train over rules and seeds, several at a time
+  discorl tune TASK                search for settings that suit a task and a rule
   discorl discover [PRESET]        discover a rule: suite, notebook or paper
   discorl evaluate RUN             play episodes with a trained agent, or film one
+  discorl export RUN               write an agent to a file that acts without discorl
   discorl compare RUN...           compare rules: a table and an HTML report
   discorl analyse RULE|RUN         what a rule does: figures, numbers, an HTML page
   discorl envs                     list the available tasks
@@ -39,6 +42,8 @@ discorl: train RL agents with a learned update rule.
   discorl rules verify [RULE]      check a rule file
   discorl rules export RULE FILE   write a rule to a file that the JAX reference
                                    can also load
+  discorl rules publish RULE REPO  share a rule on the Hugging Face Hub; pull gets it
+  discorl agents publish RUN REPO  share an agent there; agents pull REPO gets it
 
 Every command has --help. With --offline, none of them downloads anything.
 
@@ -59,19 +64,23 @@ Examples:
 """
 COMMANDS = {
     "train": "train.train_command",
+    "sweep": "many.sweep_command",
+    "tune": "many.tune_command",
     "discover": "discover.discover_command",
     "kernels": "kernels.kernels_command",
     "rules": "rules.rules_command",
+    "agents": "agents.agents_command",
 }
 """Commands that parse their arguments themselves, by where they are below this package."""
 FUNCTIONS = {
     "analyse": "analyse.analyse_rule",
     "compare": "runs.compare_runs",
     "evaluate": "runs.evaluate_run",
+    "export": "runs.export_run",
     "envs": "envs.list_envs",
 }
 """Commands whose options are the arguments of a function."""
-WORK = ("train", "discover", "analyse")
+WORK = ("train", "sweep", "tune", "discover", "analyse")
 """Commands that go on when nobody reads what they print any more."""
 
 OUT_OF_MEMORY = (

@@ -17,6 +17,7 @@ from discorl.printable import printable
 def rules_command(args: list[str]) -> int:
     """One of the commands for rule files; returns the exit code."""
     known = {"list": _list, "show": _show, "fetch": _fetch, "verify": _verify, "export": _export}
+    known |= {"publish": _publish, "pull": _pull}
     about = "Update rules: which ones you have, what is in them, and where they come from."
     return call_one_of(known, "rules", about, args)
 
@@ -118,3 +119,38 @@ def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -
     loaded = load_rule(rule)
     save_rule(file, loaded.rule, loaded.params, loaded.provenance)
     print(printable(f"saved: {file}"))
+
+
+def _publish(
+    rule: tyro.conf.Positional[str], repo: tyro.conf.Positional[str], private: bool = False
+) -> None:
+    """Put a rule on the Hugging Face Hub, with a card made from its provenance, scores and curve.
+
+    Args:
+        rule: Name of a rule, path to a rule file, or folder of a discovery.
+        repo: Where to put it, as OWNER/NAME. It is made if it is not there.
+        private: Make the repository private.
+    """
+    from discorl.sharing.rules import publish_rule
+
+    print(printable(f"Published: {publish_rule(rule, repo, private)}"))
+
+
+def _pull(
+    repo: tyro.conf.Positional[str], out: Path | None = None, revision: str | None = None
+) -> None:
+    """Fetch a rule from the Hugging Face Hub, and check it.
+
+    Args:
+        repo: Where it is, as OWNER/NAME.
+        out: The .npz file to write; by default NAME.npz in the current folder.
+        revision: A branch, tag or commit; by default the newest.
+    """
+    from discorl.rules.store import sha256
+    from discorl.sharing.rules import pull_rule
+
+    loaded = pull_rule(repo, out, revision)
+    print(printable(f"Rule: {loaded.path}"))
+    print(f"  sha256      {sha256(loaded.path)}")
+    for key, value in loaded.provenance.items():
+        print(printable(f"  {key:11} {value}"))

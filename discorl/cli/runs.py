@@ -1,4 +1,4 @@
-"""``discorl compare`` and ``discorl evaluate``: what is done with finished runs."""
+"""``discorl compare``, ``evaluate`` and ``export``: what is done with runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
+from discorl.errors import DiscorlError
 from discorl.printable import printable
 
 
@@ -90,3 +91,29 @@ def evaluate_run(
         frames, own_fps = record_episode(agent, seeds[0], greedy, max_steps)
         write_video(video, frames, own_fps if fps is None else fps)
         print(printable(f"Video: {video}"))
+
+
+def export_run(
+    run: tyro.conf.Positional[Path],
+    format: Literal["pt2", "onnx"] | None = None,
+    out: Path | None = None,
+) -> None:
+    """Write a trained agent to a file that acts without discorl.
+
+    The preparation of observations, the memory and the meaning of actions are inside. The file is
+    compared with the agent before it is written; docs/deploy.md shows how to use it.
+
+    Args:
+        run: Folder of a run, or one of its files: best.npz, agent.npz or a checkpoint.
+        format: pt2 for torch.export, or onnx, which needs the extra 'onnx'. By default as the name
+            of --out ends, or pt2.
+        out: The file to write; by default policy.pt2 or policy.onnx in the folder of the run.
+    """
+    from discorl.training.agent_files import run_folder
+    from discorl.training.trained_agent import load_agent
+
+    if out is None:
+        out = run_folder(run) / f"policy.{format or 'pt2'}"
+    elif format and out.suffix != f".{format}":
+        raise DiscorlError(f"--format {format} needs a name that ends in .{format}, not {out.name}")
+    print(printable(f"Policy: {load_agent(run).export(out)}"))

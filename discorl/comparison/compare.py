@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
+from os import PathLike
 from typing import Literal
 
 import numpy as np
@@ -44,12 +44,16 @@ MAX_RUN_POINTS = 400
 
 
 def compare(
-    paths: Sequence[Path | str],
+    paths: Sequence[PathLike[str] | str] | PathLike[str] | str,
     metric: Metric = "auto",
     by_settings: bool = True,
     samples: int = 10_000,
 ) -> Comparison:
-    """Compare runs by rule on each task, and over tasks. The same runs give the same numbers."""
+    """Compare runs by rule on each task, and over tasks. The same runs give the same numbers.
+
+    ``paths`` are folders of runs, results of ``train``, or folders with runs in them.
+    """
+    paths = [paths] if isinstance(paths, str | PathLike) else paths
     if not paths:
         raise DiscorlError("name the runs to compare, as in 'discorl compare runs/*'")
     if samples < 100:

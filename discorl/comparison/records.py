@@ -7,6 +7,7 @@ import os
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Logged:
         return self.env_steps[there], self.seconds[there], values[there]
 
 
-def find_runs(paths: Sequence[Path | str]) -> list[Path]:
+def find_runs(paths: Sequence[PathLike[str] | str]) -> list[Path]:
     """The runs named, and those directly inside a named folder that is not a run itself.
 
     Raises if there is no run at all; of several folders, some may hold none.
@@ -72,7 +73,7 @@ def find_runs(paths: Sequence[Path | str]) -> list[Path]:
         for folder in [path] if (path / "config.json").exists() else inside or [path]:
             found.setdefault(folder.resolve(), folder)
     if not any((folder / "config.json").exists() for folder in found):
-        named = ", ".join(map(str, paths))
+        named = ", ".join(os.fspath(path) for path in paths)
         raise DiscorlError(f"there is no run in {named}: no config.json there or one folder down")
     return list(found.values())
 

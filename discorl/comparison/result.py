@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from discorl import __version__
 from discorl.comparison.statistics import Estimate
+from discorl.runs.terminal import as_html
 
 
 @dataclass(frozen=True)
@@ -103,3 +105,20 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self) | {"labels": self.labels}
+
+    def __repr__(self) -> str:
+        tasks = (
+            f"{t.task}: {', '.join(f'{g.label} {g.score.value:.4g}' for g in t.groups)}"
+            for t in self.tasks
+        )
+        return f"<Comparison of {self.num_runs} runs, final scores: {'; '.join(tasks)}>"
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs were compared."""
+        return sum(len(g.runs) for task in self.tasks for g in task.groups)
+
+    def _repr_html_(self) -> str:
+        from discorl.comparison.table import print_comparison  # which needs this module
+
+        return as_html(partial(print_comparison, self))

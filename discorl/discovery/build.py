@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,8 @@ def make_group(
     net = agent_net(env.spec, rule, group.net)
     burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
     optimiser = adam_clip(config.learning_rate, config.max_abs_update)
-    agent = Agent(net, rule, optimiser, burn_in)
+    # A rule of its own, with a network of its own: groups that live side by side share nothing.
+    agent = Agent(net, copy.deepcopy(rule), optimiser, burn_in)
     meta_value = make_meta_value(config.meta_value, env.spec, group.net)
     each = tree.one_by_one if has_convolutions(net) else tree.vmap
     suite = suites.find(group.task)

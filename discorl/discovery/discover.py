@@ -20,6 +20,7 @@ from discorl.discovery.stats import PopulationStats
 from discorl.discovery.trials import make_trial, rule_settings
 from discorl.envs.base import close_env
 from discorl.errors import DiscorlError
+from discorl.meta.crew import Crew
 from discorl.meta.evolution import live_pairs, num_pairs
 from discorl.meta.meta_step import StepInfo, WindowResult, init_discovery, meta_step
 from discorl.meta.population import Group, GroupState, Lifetimes, without_replay
@@ -34,6 +35,7 @@ from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row
 from discorl.runs.program import Asked, Diverged, read_metrics
 from discorl.runs.run import run
+from discorl.runs.summary import run_html, run_line
 from discorl.types import Params
 
 BEST = "best.npz"
@@ -54,6 +56,16 @@ class DiscoverResult:
     def metrics(self) -> list[Row]:
         """The rows of metrics.jsonl, read from the folder each time you ask for them."""
         return read_metrics(self.folder)
+
+    def __fspath__(self) -> str:
+        """A run is its folder, wherever a path is asked for."""
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        return run_line(self.folder, "interrupted" if self.interrupted else "")
+
+    def _repr_html_(self) -> str:
+        return run_html(self.folder, "interrupted" if self.interrupted else "")
 
 
 def discover(
@@ -117,6 +129,7 @@ class Discovering:
         self.config, self.ranks = config, ranks
         self._users_envs = envs or {}
         self._saved: Best | None = None
+        self._crew = Crew()
         self.row_every: Sequence[int] = (config.log_every, config.eval_every)
 
     def begin(self, before: dict[str, Any] | None = None) -> str:
@@ -189,7 +202,8 @@ class Discovering:
             optimiser = dataclasses.replace(optimiser, learning_rate=config.warm_start_rate)
         live = self._live_pairs if self.trials and not imitate else None
         discovery, info = meta_step(
-            self.groups, state.discovery, optimiser, state.generators, self._sum, imitate, live
+            *(self.groups, state.discovery, optimiser, state.generators),
+            *(self._sum, imitate, live, self._crew),
         )
         self._check_alive(info)
         state.discovery, state.step = discovery, step

@@ -20,6 +20,7 @@ from discorl.discovery.config import DiscoverConfig, groups_of
 from discorl.discovery.stats import metric_names
 from discorl.discovery.trials import baseline_settings, make_trial, rule_settings, task_of
 from discorl.envs.base import close_env
+from discorl.meta.crew import Crew
 from discorl.meta.population_acting import Episodes
 from discorl.meta.trial import Trial, act_untrained, final_score, run_trial
 from discorl.rules.disco import DiscoRule
@@ -110,6 +111,7 @@ class Judge:
         self._names = metric_names(self._entries)
         own = ranks.deal(len(self._entries))[ranks.rank]
         self._trials = {i: self._trial(i, rule) for i in own}
+        self._crew = Crew()
 
     def begin(self, params: Params) -> Judged:
         """Before the first step."""
@@ -169,12 +171,15 @@ class Judge:
     def _of_all_tasks(self, run: Callable[[int], T]) -> list[T]:
         """What ``run`` gives for each task, in every process.
 
-        The processes meet after every trial: one that waits for too long gives up.
+        Several processes meet after every trial: one that waits for too long gives up.
         """
         found, own = {}, [*self._trials]
-        for turn in range(self._ranks.share(len(self._names))):
-            mine = {str(i): run(i) for i in own[turn : turn + 1]}
-            found |= distributed.merge(mine)
+        at_home = [i for i, trial in self._trials.items() if not trial.group.may_move]
+        at_once = len(own) if self._ranks.size == 1 else 1
+        for turn in range(0, self._ranks.share(len(self._names)), at_once):
+            keys = own[turn : turn + at_once]
+            done = self._crew.run(run, keys, [i for i in keys if i in at_home])
+            found |= distributed.merge({str(i): x for i, x in zip(keys, done, strict=True)})
         return [found[str(i)] for i in range(len(self._names))]
 
     def _find_levels(self) -> Levels:

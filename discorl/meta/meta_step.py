@@ -13,6 +13,7 @@ from torch import Tensor
 from discorl import optim, tree
 from discorl.bounds import check_above_0
 from discorl.errors import DiscorlError
+from discorl.meta.crew import Crew
 from discorl.meta.estimators.base import Estimator
 from discorl.meta.estimators.imitation import imitation
 from discorl.meta.estimators.mixed import mixed
@@ -140,42 +141,44 @@ def meta_step(
     total: SumFn = lambda x: x,
     imitate: bool = False,
     live: LiveFn | None = None,
+    crew: Crew | None = None,
 ) -> tuple[Discovery, StepInfo]:
     """Every group lives a window; then the rule takes a step, the same in every process.
 
-    With ``live`` they do what that says instead.
+    With ``live`` they do what that says instead. Groups live side by side if torch has more than
+    one thread; the results do not depend on it. A ``crew`` that was there before knows which of
+    them to begin with.
     """
-    params, limit = discovery.rule_params, optimiser.limit
-    results, states, adam = [], [], list(discovery.adam)
+    params = discovery.rule_params
+
+    def live_one(i: int) -> _Said:
+        before, generator = discovery.groups[i], generators[i]
+        if live is None:
+            result = live_window(groups[i], params, before, generator, imitate)
+        else:
+            result = live(i, params, before, generator)
+        return _said(result, optimiser, discovery.adam[i] if optimiser.per_agent else None)
+
+    at_home = [i for i, group in enumerate(groups) if not group.may_move]
+    said = (crew or Crew()).run(live_one, range(len(groups)), at_home)
+    results, adam = [x.result for x in said], discovery.adam
+    if optimiser.per_agent:
+        adam = tuple(x.adam for x in said if x.adam is not None)
     sums = {k: torch.zeros_like(p) for k, p in params.items()}
     zero = torch.zeros((), device=next(iter(params.values())).device)
     used, norms, num_agents = zero, zero, 0
-    for i, (group, generator) in enumerate(zip(groups, generators, strict=True)):
-        before = discovery.groups[i]
-        if live is None:
-            result = live_window(group, params, before, generator, imitate)
-        else:
-            result = live(i, params, before, generator)
-        norm = global_norm(result.gradient, batch_dims=1)
-        sound = norm.isfinite() & (norm <= optimiser.max_norm)
-        gradient = tree.where(sound, result.gradient)
-        if optimiser.per_agent:
-            scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam[i], {})
-            adam[i] = tree.where(sound, moved, adam[i])
-            gradient = tree.where(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
-        sums = {k: s + gradient[k].sum(0) for k, s in sums.items()}
-        used, norms = used + sound.sum(), norms + tree.where(sound, norm).sum()
-        num_agents += len(norm)
-        results.append(result)
-        states.append(result.state)
+    for x in said:
+        sums = {k: s + x.gradient[k] for k, s in sums.items()}
+        used, norms, num_agents = used + x.used, norms + x.norms, num_agents + len(x.result.loss)
 
     counts = torch.stack([used, norms, torch.full_like(zero, num_agents)])
     reduced = total(sums | {"counts": counts})
     num_used, norm_sum, num_all = reduced.pop("counts").tolist()
     step: Params = {k: s / max(num_used, 1.0) for k, s in reduced.items()}
     if not optimiser.per_agent and num_used:
-        step, adam[0] = optim.scale_by_adam().update(step, adam[0], params)
-        step, _ = optim.clip(limit).update(step, (), params)
+        step, moved = optim.scale_by_adam().update(step, adam[0], params)
+        step, _ = optim.clip(optimiser.limit).update(step, (), params)
+        adam = (moved,)
     rate = optimiser.learning_rate
     new_params = {k: p - rate * step[k] for k, p in params.items()}
     info = StepInfo(
@@ -185,7 +188,31 @@ def meta_step(
         gradient_norm=norm_sum / max(num_used, 1.0),
         update_norm=rate * float(global_norm(step)),
     )
-    return Discovery(new_params, tuple(states), tuple(adam)), info
+    return Discovery(new_params, tuple(x.state for x in results), adam), info
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a group says of the rule, summed over the agents whose gradient is used."""
+
+    result: WindowResult
+    gradient: Params
+    adam: AdamState | None
+    used: Tensor  # [], how many they are
+    norms: Tensor  # [], of their gradients
+
+
+def _said(result: WindowResult, optimiser: MetaOptimiser, adam: AdamState | None) -> _Said:
+    """Leave unsound gradients out; with ``adam``, each agent's goes through its own."""
+    limit, norm = optimiser.limit, global_norm(result.gradient, batch_dims=1)
+    sound = norm.isfinite() & (norm <= optimiser.max_norm)
+    gradient = tree.where(sound, result.gradient)
+    if adam is not None:
+        scaled, moved = tree.vmap(optim.scale_by_adam().update)(gradient, adam, {})
+        adam = tree.where(sound, moved, adam)
+        gradient = tree.where(sound, {k: g.clamp(-limit, limit) for k, g in scaled.items()})
+    gradient = {k: g.sum(0) for k, g in gradient.items()}
+    return _Said(result, gradient, adam, sound.sum(), tree.where(sound, norm).sum())
 
 
 def _finite(state: Any) -> Tensor:

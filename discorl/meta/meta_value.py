@@ -100,7 +100,7 @@ class MetaValue:
     ) -> tuple[StateValues, RuleState]:
         """V-trace for the policy ``logits`` [T, B, A]; everything is a constant for gradients."""
         with torch.no_grad():
-            output = functional_call(self.net, state.params, (rollout.observations,))
+            output = self._output(state.params, rollout)
         return self._estimate(output, state, rollout, logits)
 
     def update(
@@ -111,7 +111,7 @@ class MetaValue:
         def loss_one(
             params: Params, state: MetaValueState, rollout: Rollout, logits: Tensor
         ) -> tuple[Tensor, RuleState]:
-            output = functional_call(self.net, params, (rollout.observations,))
+            output = self._output(params, rollout)
             values, moments = self._estimate(output.detach(), state, rollout, logits)
             # The head's own scale takes the normalised error as it is.
             head = output[:-1]
@@ -127,6 +127,10 @@ class MetaValue:
         updates, optimiser = each(self.optimiser.update)(grads, state.optimiser, state.params)
         new_params = {k: p + updates[k] for k, p in state.params.items()}
         return MetaValueState(new_params, optimiser, moments)
+
+    def _output(self, params: Params, rollout: Rollout) -> Tensor:
+        # Without tied weights, of which it has none: to look for them takes time.
+        return functional_call(self.net, params, (rollout.observations,), tie_weights=False)
 
     def _estimate(
         self, output: Tensor, state: MetaValueState, rollout: Rollout, logits: Tensor

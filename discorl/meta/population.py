@@ -65,6 +65,16 @@ class Group:
         """Whether the task is drawn for each agent, and saved with it; see ``TensorEnv``."""
         return is_tensor_env(self.env)
 
+    @property
+    def may_move(self) -> bool:
+        """Whether it may live in another thread, beside other groups.
+
+        Environments that are not on tensors may belong to the thread that made them. Forward-mode
+        derivatives (memory mode ``mixed``) are the whole process's: only one thread can take them.
+        """
+        is_mixed = self.settings.memory == "mixed"
+        return self.is_on_tensors and self.device.type == "cpu" and not is_mixed
+
     def for_each(self, rule_params: Params) -> Params:
         """The rule's parameters for each agent. Leaves [P, ...]"""
         return {k: p.expand(self.num_agents, *p.shape) for k, p in rule_params.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -122,7 +122,13 @@ class Crowd:
 
         seen = TimeStep(now.observation, now.reward, now.discount)
         apart = tree.map(lambda x: x.unflatten(0, (self.num_agents, -1)), (seen, memory))
-        return tree.map(lambda x: x.flatten(0, 1), self.each(step_one)(self.params, *apart))
+        return tree.map(lambda x: x.flatten(0, 1), self.each(step_one)(self._acting, *apart))
+
+    @cached_property
+    def _acting(self) -> Params:
+        """The parameters that a step reads. It is small, so each of them takes some of its time."""
+        is_for_acting = getattr(self.net, "is_for_acting", lambda name: True)
+        return {name: p for name, p in self.params.items() if is_for_acting(name)}
 
     def output_at(self, rows: Tensor, observation: Observation, memory: Memory) -> AgentOutput:
         """Agent by agent: episodes are seldom cut off, and then only of a few agents."""

@@ -105,6 +105,10 @@ class AgentNet(nn.Module):
             embedding = hidden.squeeze(0)
         return self.flat_heads["logits"](embedding), memory
 
+    def is_for_acting(self, name: str) -> bool:
+        """Whether ``step`` reads the parameter of that name."""
+        return name.startswith(("torso.", "core.", "flat_heads.logits."))
+
     def output(self, observation: Observation, memory: LSTMState | None = None) -> AgentOutput:
         """Every head for every action. [N, ...] -> [N, ...]
 

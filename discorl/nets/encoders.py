@@ -109,6 +109,6 @@ def crop_around(board: Tensor, column: Tensor, row: Tensor, size: int) -> Tensor
     height, width = board.shape[2:]
     rows = row.long().clamp(0, height - 1).unsqueeze(-1) + offsets  # [N, size]
     columns = column.long().clamp(0, width - 1).unsqueeze(-1) + offsets
-    batch = torch.arange(len(board), device=board.device).reshape(-1, 1, 1, 1)
+    batch = torch.arange(board.shape[0], device=board.device).reshape(-1, 1, 1, 1)
     layer = torch.arange(board.shape[1], device=board.device).reshape(-1, 1, 1)
     return padded[batch, layer, rows[:, None, :, None], columns[:, None, None, :]]

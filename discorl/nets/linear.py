@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -62,6 +63,10 @@ class MLP(nn.Module):
         return [(layer.weight, layer.bias) for layer in self.layers]  # pyright: ignore
 
 
+_drawing = threading.Lock()
+"""Layers draw from the generator of the process, whichever thread they are in."""
+
+
 def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Fresh parameters for ``module``, drawn from ``generator``; the module itself is not touched.
 
@@ -72,7 +77,7 @@ def init_params(module: nn.Module, generator: torch.Generator) -> dict[str, Tens
     fresh = copy.deepcopy(module)
     if any(p.is_meta for p in module.parameters()):  # a structure without values
         fresh = fresh.to_empty(device="cpu")
-    with torch.random.fork_rng(devices=[]):
+    with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for child in fresh.modules():
             reset = getattr(child, "reset_parameters", None)

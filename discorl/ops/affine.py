@@ -21,6 +21,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out.unflatten(0, x.shape[:-1])
 
 
+def add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """x + a @ b. ``a`` [N, D], ``b`` [D, E]; ``x`` [N, E], or [E] for every row. -> [N, E]"""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return x + torch.mm(a, b)  # as vmap does it, which first multiplies x by 1, though
+    return torch.addmm(x, a, b)
+
+
 class _Linear(Function):
     """Of rows [N, D]. If a layer's factors are rounded, so are those of its gradients."""
 

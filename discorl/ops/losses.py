@@ -17,8 +17,8 @@ from torch.autograd import Function
 from discorl.ops import native
 from discorl.ops.categorical import two_hot_position
 
-ROWS_PER_BLOCK = 512
-"""Rows that are worked through at a time, so that all passes over them stay in the cache."""
+VALUES_PER_BLOCK = 512 * 600
+"""Values that are worked through at a time, so that all passes over them stay in the cache."""
 
 
 def kl_loss(target_logits: Tensor, logits: Tensor) -> Tensor:
@@ -145,8 +145,9 @@ def _in_blocks(block: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, T
     """Losses and slopes of all rows: ``block(slope, *inputs)`` fills in those of some [R, K]."""
     leading, rows = inputs[0].shape[:-1], [x.flatten(0, -2) for x in inputs]
     slopes = torch.empty_like(rows[0])
+    # A multiple of 64: vectors of numbers, which end with a block, then end where they always did.
+    num_rows = max(64, VALUES_PER_BLOCK // inputs[0].shape[-1] // 64 * 64)
     losses = [
-        block(*parts)
-        for parts in zip(*(x.split(ROWS_PER_BLOCK) for x in (slopes, *rows)), strict=True)
+        block(*parts) for parts in zip(*(x.split(num_rows) for x in (slopes, *rows)), strict=True)
     ]
     return torch.cat(losses).reshape(leading), slopes.reshape(inputs[0].shape)

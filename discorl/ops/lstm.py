@@ -11,6 +11,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from discorl.ops import native
+from discorl.ops.affine import add_product
 from discorl.types import LSTMState
 
 
@@ -52,7 +53,7 @@ def _steps(
     outputs = []
     for gates, keep in pairs:
         hidden, cell = state.hidden * keep, state.cell * keep
-        state = lstm_step(torch.addmm(gates, hidden, weight), cell)
+        state = lstm_step(add_product(gates, hidden, weight), cell)
         outputs.append(state.hidden)
     return outputs, state
 
@@ -67,7 +68,7 @@ def after_action(gates: Tensor, cell: Tensor, of_action: Tensor, actions: Tensor
         return _AfterAction.apply(gates, cell, of_action, actions)
     # Contiguous: in the other layout their gradient is a product that takes four times as long.
     one_hot = _one_hot(actions, of_action)
-    return lstm_step(torch.addmm(gates, one_hot, of_action.contiguous()), cell).hidden
+    return lstm_step(add_product(gates, one_hot, of_action.contiguous()), cell).hidden
 
 
 def after_actions(gates: Tensor, cell: Tensor, of_action: Tensor, actions: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from discorl.ops import native
-from discorl.ops.affine import linear
+from discorl.ops.affine import add_product, linear
 from discorl.types import Layers
 
 
@@ -26,4 +26,4 @@ def softmax_linear(x: Tensor, layers: Layers, weight: Tensor, bias: Tensor | Non
     probabilities = torch.softmax(mlp(x, layers), -1)
     if weight.shape[1] > 1 and native.rounds(len(weight)):  # an expectation needs all digits
         return linear(probabilities, weight.T, bias)
-    return probabilities @ weight if bias is None else torch.addmm(bias, probabilities, weight)
+    return probabilities @ weight if bias is None else add_product(bias, probabilities, weight)

@@ -164,6 +164,7 @@ class DiscoRule:
                 state.lifetime_rnn,
                 across,
             ),
+            tie_weights=False,  # there are none, and looking for them takes time
         )
         pi, y, z = out.pi, out.y, out.z
         if self.prior is not None and out.log_strength is not None:

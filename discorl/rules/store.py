@@ -55,6 +55,9 @@ class LoadedRule:
         """Numbers that were meta-learnt."""
         return sum(p.numel() for p in self.params.values())
 
+    def __repr__(self) -> str:
+        return f"<Rule {self.name}: {self.num_params:,} parameters, from {self.path}>"
+
 
 def load_rule(name: str | Path) -> LoadedRule:
     """A rule by name (``disco103``, or one of the package's own) or by the path of its file."""
@@ -84,7 +87,9 @@ def _no_file(name: str) -> DiscorlError:
     return DiscorlError(f"no rule is called '{name}': {known}{did_you_mean(name, names)}")
 
 
-def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str, Any]) -> None:
+def save_rule(
+    path: Path | str, rule: DiscoRule, params: Params, provenance: dict[str, Any]
+) -> None:
     """Write a rule file that this package can load, and the reference if it has its sizes."""
     settings, version = file_settings(rule), VERSION_WITH_PRIOR
     if rule.prior is None:
@@ -92,7 +97,9 @@ def save_rule(path: Path, rule: DiscoRule, params: Params, provenance: dict[str,
         del settings["prior"]  # which these versions do not have
     if version == FORMAT_VERSION:
         del settings["auxiliary"]
-    write_archive(path, params, {"discorl_rule": version, **settings, "provenance": provenance})
+    write_archive(
+        Path(path), params, {"discorl_rule": version, **settings, "provenance": provenance}
+    )
 
 
 def file_settings(rule: DiscoRule) -> dict[str, Any]:

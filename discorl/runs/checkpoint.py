@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -211,11 +212,12 @@ class CheckpointFolder:
         for old in self.steps()[: -self.keep]:
             self.path(old).unlink(missing_ok=True)
 
-    def latest(self, even_diverged: bool = False) -> Loaded | None:
+    def latest(self, even_diverged: bool = False, without: Collection[str] = ()) -> Loaded | None:
         """The newest checkpoint that is whole, or None if there are no checkpoints at all.
 
         What diverged counts only if nothing else is there, or with ``even_diverged``. Damaged ones
-        are skipped with a warning. It is an error if all of them are damaged.
+        are skipped with a warning. It is an error if all of them are damaged. Parts whose name is
+        in ``without`` are not loaded.
         """
         kept = [(step, bad) for bad in (True, False) for step in self.steps(bad)]
         if even_diverged:
@@ -223,7 +225,7 @@ class CheckpointFolder:
         for step, is_diverged in reversed(kept):
             path = self.path(step, is_diverged)
             try:
-                if (content := load(path)) is None:
+                if (content := load(path, without)) is None:
                     raise DamagedFile(f"{path} holds nothing")
                 return Loaded(step, path, content, is_diverged)
             except DamagedFile as e:

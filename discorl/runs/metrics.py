@@ -96,6 +96,16 @@ def read_rows(path: Path) -> list[Row]:
     return list(Rows(path))
 
 
+def last_row(path: Path) -> Row | None:
+    """The last whole row of a metrics file, without reading the others; None if there is none."""
+    if not path.exists():
+        return None
+    with open_regular(path, MAX_FILE_BYTES) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_LINE_BYTES))
+        *whole, _ = file.read(MAX_LINE_BYTES).split(b"\n")
+    return _parse(whole[-1] + b"\n", f"{path} is damaged at its end") if whole else None
+
+
 def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
     """Each line and what it says; a last line that was cut short is left out."""
     try:

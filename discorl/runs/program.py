@@ -11,6 +11,7 @@ from discorl.errors import DiscorlError
 from discorl.runs.checkpoint import CheckpointConfig
 from discorl.runs.distributed import Ranks
 from discorl.runs.metrics import Row, read_rows
+from discorl.runs.summary import run_html, run_line
 from discorl.runs.threads import Threads
 
 
@@ -168,6 +169,23 @@ class RunResult:
     def metrics(self) -> list[Row]:
         """The rows of metrics.jsonl, read from the folder each time you ask for them."""
         return read_metrics(self.folder)
+
+    def __fspath__(self) -> str:
+        """A run is its folder, wherever a path is asked for."""
+        return str(self.folder)
+
+    @property
+    def _note(self) -> str:
+        return f"stopped early: {self.stopped}" if self.stopped else _INTERRUPTED[self.interrupted]
+
+    def __repr__(self) -> str:
+        return run_line(self.folder, self._note)
+
+    def _repr_html_(self) -> str:
+        return run_html(self.folder, self._note)
+
+
+_INTERRUPTED = {False: "", True: "interrupted"}
 
 
 def read_metrics(folder: Path) -> list[Row]:

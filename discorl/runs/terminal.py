@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+
 from rich.console import Console
 from rich.text import Text
 
 from discorl.printable import printable
 
+_HTML = "<pre style='font-family:monospace;line-height:1.2'>{code}</pre>"
 _PLAIN = str.maketrans("▁▂▃▄▅▆▇█┤│", "..:::|||||")
 """What stands for the drawings of a curve where there is only ASCII."""
+
+
+def as_html(draw: Callable[[Console], object], width: int = 100) -> str:
+    """What ``draw`` prints to a console, for notebooks."""
+    console = Console(record=True, file=io.StringIO(), width=width, force_terminal=False)
+    draw(console)
+    return console.export_html(inline_styles=True, code_format=_HTML)
 
 
 def say(console: Console, *lines: str) -> None:

@@ -16,7 +16,8 @@ import io
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,15 +74,15 @@ def save(path: Path, content: Any) -> None:
         ) from None
 
 
-def load(path: Path) -> Any:
+def load(path: Path, without: Collection[str] = ()) -> Any:
     """The tree in ``path`` made of plain dicts, lists, tuples, tensors and values.
 
     Dataclasses and named tuples come back as dicts, generators as the tensor of their state; see
-    ``restore``.
+    ``restore``. Parts whose name is in ``without`` are left out, and need no memory.
     """
     try:
         with open_regular(path, MAX_FILE_BYTES) as file:
-            return _read(file, str(path))
+            return _read(file, str(path), without)
     except FileNotFoundError:
         raise DiscorlError(f"no such file: {path}") from None
     except Unreadable as e:
@@ -202,7 +203,7 @@ def _memory(x: Tensor) -> memoryview:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def _read(file: IO[bytes], name: str) -> Any:
+def _read(file: IO[bytes], name: str, without: Collection[str] = ()) -> Any:
     """Check first, believe later: sizes against the file's, then the seal, then the header."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -224,8 +225,10 @@ def _read(file: IO[bytes], name: str) -> Any:
     file.seek(_PREFIX.size)
     try:
         header = parse_json(file.read(header_bytes), MAX_DEPTH)
-        arrays = _read_arrays(file, header["arrays"], data_bytes)
-        return _decode(header["tree"], arrays)
+        places = _places(file.tell(), header["arrays"], data_bytes)
+        # Each is read once, however often the tree may name it.
+        arrays = cache(lambda i: _read_array(file, places[i], header["arrays"][i]))
+        return _decode(header["tree"], arrays, without)
     except Exception as e:  # of any kind: what Python and torch say about impossible values
         if is_out_of_memory(e):
             raise
@@ -248,9 +251,9 @@ def _check_seal(file: IO[bytes], size: int, name: str) -> None:
         raise DamagedFile(f"{name} is damaged: it is truncated, or its checksum does not match")
 
 
-def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor]:
-    """The tensors, none of them larger than what the file still holds."""
-    arrays = []
+def _places(start: int, described: Any, num_bytes: int) -> list[int]:
+    """Where in the file each array begins; none is larger than what the file still holds."""
+    places = []
     for entry in described:
         dtype, shape, order = _DTYPES[entry["dtype"]], entry["shape"], entry["order"]
         if len(shape) > MAX_DIMENSIONS or sorted(order) != list(range(len(shape))):
@@ -261,29 +264,36 @@ def _read_arrays(file: IO[bytes], described: Any, num_bytes: int) -> list[Tensor
         # Shapes with a 0 among their numbers need nothing, but torch multiplies the others.
         if needed > num_bytes or math.prod(n for n in shape if n) >= 2**59:
             raise ValueError("an array larger than the file")
-        num_bytes -= needed
-        x = torch.empty([shape[d] for d in order], dtype=dtype)
-        if needed:
-            file.readinto(_memory(x))  # pyright: ignore[reportAttributeAccessIssue]
-        arrays.append(x.permute([order.index(d) for d in range(len(order))]))
+        places.append(start)
+        start, num_bytes = start + needed, num_bytes - needed
     if num_bytes:
         raise ValueError(f"{num_bytes} bytes that belong to no array")
-    return arrays
+    return places
 
 
-def _decode(x: Any, arrays: list[Tensor]) -> Any:
+def _read_array(file: IO[bytes], place: int, entry: Any) -> Tensor:
+    order = entry["order"]
+    x = torch.empty([entry["shape"][d] for d in order], dtype=_DTYPES[entry["dtype"]])
+    if x.numel():
+        file.seek(place)
+        file.readinto(_memory(x))  # pyright: ignore[reportAttributeAccessIssue]
+    return x.permute([order.index(d) for d in range(len(order))])
+
+
+def _decode(x: Any, arrays: Callable[[int], Tensor], without: Collection[str]) -> Any:
     if isinstance(x, list):
         raise ValueError("a list without a kind")
     if not isinstance(x, dict):
         return x
     ((kind, value),) = x.items()
     if kind == "dict" and isinstance(value, dict):
-        return {k: _decode(v, arrays) for k, v in value.items()}
+        wanted = ((k, v) for k, v in value.items() if k not in without)
+        return {k: _decode(v, arrays, without) for k, v in wanted}
     if kind in ("list", "tuple") and isinstance(value, list):
-        items = [_decode(v, arrays) for v in value]
+        items = [_decode(v, arrays, without) for v in value]
         return items if kind == "list" else tuple(items)
-    if kind in _LEAVES and type(value) is int and 0 <= value < len(arrays):
-        return _LEAVES[kind](arrays[value])
+    if kind in _LEAVES and type(value) is int and value >= 0:
+        return _LEAVES[kind](arrays(value))
     raise ValueError(f"{kind!r:.20} of {value!r:.20}")
 
 

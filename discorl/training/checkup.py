@@ -16,8 +16,9 @@ from discorl.envs.base import Env, close_env
 from discorl.errors import DiscorlError
 from discorl.runs.files import save_params
 from discorl.runs.metrics import Row
+from discorl.training.agent_files import BEST, BEST_ENV
 from discorl.training.evaluate import MAX_EPISODE_STEPS, Episodes, play
-from discorl.training.trained_agent import BEST, BEST_ENV, LoadedAgent, learn_nothing
+from discorl.training.trained_agent import LoadedAgent, learn_nothing
 from discorl.types import Params
 
 Policy = Literal["sampled", "greedy"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +22,9 @@ from discorl.comparison.human import human_scale
 from discorl.comparison.statistics import Estimate, aggregate, mean
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
-from discorl.runs.terminal import cell, say
-from discorl.training.trained_agent import LoadedAgent
+from discorl.runs.terminal import as_html, cell, say
+from discorl.training.agent_files import BEST
+from discorl.training.trained_agent import LoadedAgent, load_agent
 from discorl.types import TimeStep
 
 MAX_EPISODE_STEPS = 27_000
@@ -59,16 +63,36 @@ class Evaluation:
         """Plain values, for JSON."""
         return asdict(self)
 
+    def __repr__(self) -> str:
+        num = sum(len(p.returns) for p in self.seeds)
+        success = f", {self.success_name} {_estimate(self.success)}" if self.success else ""
+        return (
+            f"<Evaluation of {self.run} ({self.task}, {self.rule}, {self.policy} actions): "
+            f"{num} episodes, mean return {_estimate(self.score)}{success}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(partial(print_evaluation, self))
+
 
 def evaluate(
-    agent: LoadedAgent,
+    agent: LoadedAgent | PathLike[str] | str,
     episodes: int = 100,
     seeds: Sequence[int] = (0,),
     greedy: bool = False,
     num_envs: int = 16,
     max_steps: int = MAX_EPISODE_STEPS,
+    best: bool = False,
 ) -> Evaluation:
-    """Play ``episodes`` whole episodes with each seed of the environment."""
+    """Play ``episodes`` whole episodes with each seed of the environment.
+
+    ``agent`` comes from ``load_agent``, or is the folder of a run, of which ``best`` plays the
+    agent that scored best while it trained.
+    """
+    if not isinstance(agent, LoadedAgent):
+        agent = load_agent(Path(agent), best=best)
+    elif best and agent.file.name != BEST:
+        raise DiscorlError("this agent is loaded already: use load_agent(run, best=True)")
     check_between(1, MAX_COUNT, "episodes", episodes)
     check_between(1, MAX_AT_ONCE, "num_envs", num_envs)
     check_between(1, MAX_COUNT, "max_steps", max_steps)
@@ -80,8 +104,8 @@ def evaluate(
     played = [play(agent, env, episodes, seed, greedy, max_steps) for seed in seeds]
     rng = np.random.default_rng(0)
     returns = [np.array(p.returns) for p in played]
-    best = env.spec.success_return
-    wins = None if best is None else [(r >= best).astype(np.float64) for r in returns]
+    goal = env.spec.success_return
+    wins = None if goal is None else [(r >= goal).astype(np.float64) for r in returns]
     normalise = human_scale(agent.config.task)
     return Evaluation(
         run=str(agent.folder),

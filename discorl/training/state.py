@@ -17,13 +17,13 @@ from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import restore
 from discorl.runs.distributed import Ranks
+from discorl.training.agent_files import KIND
 from discorl.training.build import make_replay
 from discorl.training.checkup import Seen
 from discorl.training.config import TrainConfig
 from discorl.training.stats import EpisodeStats, UpdateStats
 from discorl.types import AgentState, Memory, TimeStep
 
-KIND = "discorl train"
 SHARED = ("step", "seconds", "agent", "updates", "seen")
 """Fields that are the same in all processes; the others are each process's own."""
 

@@ -33,6 +33,7 @@ from discorl.training.checkup import checkup_table
 from discorl.training.config import MAY_CHANGE, TrainConfig
 from discorl.training.divergence import LossGuard, explain, extremes, most_extreme
 from discorl.training.kernels import how_to_compute
+from discorl.training.keywords import settings_of
 from discorl.training.rule_choice import check_same_rule, choose_rule, resolved_rule
 from discorl.training.state import new_state, restore_state, snapshot
 from discorl.training.stats import replay_age
@@ -40,13 +41,19 @@ from discorl.training.watching import Watchers, Watching
 
 
 def train(
-    config: TrainConfig,
+    config: TrainConfig | str = "catch",
     console: Console | None = None,
     env: Any = None,
     callback: Callback | None = None,
     eval_env: Any = None,
+    **settings: Any,
 ) -> RunResult:
     """Train an agent and leave a run folder: config.json, metrics.jsonl, curve.png, agent.npz.
+
+    ``config`` is a ``TrainConfig``, or the name of a task, which stands for the same settings as on
+    the command line. ``settings`` are fields of ``TrainConfig`` that should be others:
+    ``train("gym:CartPole-v1", rule="disco103", env_steps=200_000, out="runs/x")``. Of a group, a
+    mapping changes some: ``optimiser={"learning_rate": 1e-3}``.
 
     ``env`` replaces the environment that ``config.task`` names: a function that makes a
     ``gymnasium.Env``, a ready ``gymnasium.vector.VectorEnv``, or an environment of our own kind.
@@ -59,6 +66,7 @@ def train(
     and keeps what was learnt. Evaluations, its own and those of ``config.eval_every``, take place
     in environments like ``env``, or in ``eval_env``, which can be the same kinds of things.
     """
+    config = settings_of(config, settings)
     with distributed.joined(config.device, config.timeout_minutes) as ranks:
         return run(Training(config, ranks, env, Watchers(callback, eval_env)), console)
 

@@ -2,49 +2,157 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from discorl.agents.acting import Acting, begin, take_step
 from discorl.agents.agent import agent_net
-from discorl.envs.base import Env, set_timeout
-from discorl.envs.registry import make_env
+from discorl.envs.base import Env
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.net_config import NetConfig
 from discorl.ops import native
+from discorl.ops.masks import mask_logits
 from discorl.rules.base import UpdateRule
-from discorl.runs.files import load_params
-from discorl.runs.imports import importing_for
+from discorl.training.agent_files import AGENT, ENV, ENV_OF, read_agent, run_folder
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
+from discorl.training.run_env import FROM_PYTHON, make_run_env, sample_env
 from discorl.types import EnvSpec, Params
 
-AGENT, ENV = "agent.npz", "env.npz"
-BEST, BEST_ENV = "best.npz", "best-env.npz"
-ENV_OF = {AGENT: ENV, BEST: BEST_ENV}
-"""What the environments knew when an agent was saved, by its file; most know nothing."""
+if TYPE_CHECKING:
+    import gymnasium
+
+    from discorl.deploy.policy import Policy, PolicyMemory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedAgent:
-    """A trained agent, ready to act."""
+    """A trained agent, ready to act: in your own loop with ``predict``, or in ours."""
 
     folder: Path
     config: TrainConfig
     rule_name: str
     net: AgentNet
     device: torch.device
-    file: str = AGENT
-    """What its parameters are from: the end of the run, or its best evaluation."""
+    file: Path = Path(AGENT)
+    """What its parameters are from."""
+    env_memory: Params = field(default_factory=dict)
+    """What its environments had learnt, such as the scale of observations."""
+    env: Any = None
+    """The environment that replaces the one that ``config.task`` names, if any."""
+
+    def __repr__(self) -> str:
+        return f"<an agent for {self.config.task}, trained with {self.rule_name}: {self.file}>"
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """Of what ``predict`` takes: as the environment shows it, a single frame if the agent
+        stacks frames."""
+        return self.policy.interface.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        """Of what ``predict`` returns."""
+        return self.policy.interface.action_space
+
+    def predict(
+        self,
+        observation: Any,
+        memory: PolicyMemory | None = None,
+        greedy: bool = True,
+        *,
+        episode_start: Any = None,
+        generator: torch.Generator | None = None,
+        action_mask: Any = None,
+    ) -> tuple[Any, PolicyMemory | None]:
+        """The action for an observation as the environment shows it, or for a batch of them.
+
+        Everything that training did to observations and actions is inside: the layout of images,
+        frame stacks, normalisation, Dicts and Tuples, one-hot numbers, bins of continuous actions.
+
+        Args:
+            observation: As ``observation_space`` describes it, or a batch with one more axis in
+                front, as a vector environment returns it.
+            memory: What the last call returned. None where episodes begin: the agent then
+                remembers nothing. Agents without memory return None and ignore it.
+            greedy: Take the likeliest action; otherwise sample from the policy.
+            episode_start: For a batch, [B] bool: where episodes begin while others go on, as in a
+                vector environment that resets itself. What these remember is forgotten.
+            generator: Where samples come from, if not from torch's own.
+            action_mask: [A], or [B, A] for a batch: True where an action is allowed. By default
+                the entry 'action_mask' of Dict observations, if they have one.
+
+        Returns:
+            The action, or a batch of them, for ``env.step``; and the memory for the next call.
+        """
+        policy = self.policy
+        arrays, is_single = policy.read(observation)
+        batch = len(arrays[0])
+        starts = torch.zeros(batch, dtype=torch.bool)
+        if episode_start is not None:
+            starts = torch.as_tensor(np.asarray(episode_start, bool)).reshape(-1)
+            if len(starts) != batch:
+                raise DiscorlError(
+                    f"episode_start has {len(starts)} entries for {batch} observation(s)"
+                )
+        with torch.inference_mode(), self._precision():
+            if memory is None:
+                memory = policy.initial_memory(batch)
+            logits, memory = policy(arrays, policy.check_memory(memory, batch), starts)
+            if action_mask is None and isinstance(observation, dict):
+                action_mask = observation.get("action_mask")
+            numbers = self._choose(_masked(logits, action_mask), greedy, generator)
+        actions = policy.interface.translate(numbers.cpu().numpy())
+        return actions[0] if is_single else actions, memory or None
+
+    def export(self, path: Path | str) -> Path:
+        """Write the greedy policy to a file that needs nothing of this package.
+
+        Everything that ``predict`` does is inside. A name that ends in .pt2 is for torch.export,
+        one in .onnx for ONNX, which needs the extra 'onnx'. The file is compared with this agent
+        before it is written.
+        """
+        from discorl import __version__
+        from discorl.deploy.export import export_policy
+
+        about = {"discorl": __version__, "task": self.config.task, "rule": self.rule_name}
+        return export_policy(self.policy, path, about)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """All of ``predict`` but the choice, as one module."""
+        from discorl.deploy.policy import Policy  # imported late: Gymnasium loads slowly
+        from discorl.envs.gymnasium.interface import plain_interface
+
+        with sample_env(self.folder, self.config, self.device, self.env) as env:
+            self.prepare(env)
+            interface = getattr(env, "interface", None) or plain_interface(env.spec)
+        return Policy(self.net, interface)
 
     def make_env(self, num_envs: int) -> Env:
         """Copies of the environment that the agent was trained on."""
-        return make_run_env(self.folder, self.config, num_envs, self.device, ENV_OF[self.file])
+        env = make_run_env(self.folder, self.config, num_envs, self.device, self.env)
+        return self.prepare(env)
+
+    def prepare(self, env: Env) -> Env:
+        """Give an environment what those of the run had learnt; it learns no more."""
+        own: Any = env
+        if hasattr(env, "state_dict") and own.state_dict() and not self.env_memory:
+            raise DiscorlError(
+                f"{self.folder} has no {ENV_OF.get(self.file.name, ENV)}, the scale of the "
+                "observations that the agent was trained with: resume the run (discorl train "
+                "--resume) until it ends or is stopped"
+            )
+        return learn_nothing(env, self.env_memory)
 
     def begin(self, env: Env, seed: int) -> Acting:
         """Before the first step."""
@@ -55,45 +163,73 @@ class LoadedAgent:
     def step(self, env: Env, at: Acting, greedy: bool) -> tuple[Tensor, Acting]:
         """Take the likeliest actions [B], or sample them from the agent's policy."""
         rng = at.rng
-
-        def choose(logits: Tensor) -> Tensor:
-            if not bool(logits.isfinite().all()):
-                raise DiscorlError(
-                    f"the policy in {self.folder / self.file} is NaN or infinite: learning went "
-                    "wrong, or the file is damaged; resume an earlier checkpoint, or train again"
-                )
-            if greedy:
-                return logits.argmax(-1)
-            return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
-
-        with native.kernels(False, bf16=self.config.precision == "bf16"):  # as in training
-            actions, _, at = take_step(self.net, env, at, choose)
+        with self._precision():
+            actions, _, at = take_step(self.net, env, at, lambda x: self._choose(x, greedy, rng))
         return actions, at
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """As in training."""
+        return native.kernels(False, bf16=self.config.precision == "bf16")
+
+    def _choose(self, logits: Tensor, greedy: bool, rng: torch.Generator | None) -> Tensor:
+        """Numbers of actions [B]."""
+        if not bool(logits.isfinite().all()):
+            raise DiscorlError(
+                f"the policy in {self.file} is NaN or infinite: learning went "
+                "wrong, or the file is damaged; resume an earlier checkpoint, or train again"
+            )
+        if greedy:
+            return logits.argmax(-1)
+        return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
+
+
+def _masked(logits: Tensor, given: Any) -> Tensor:
+    """The logits [B, A] of the actions that a mask [A] or [B, A] allows; all if there is none."""
+    if given is None:
+        return logits
+    mask = torch.as_tensor(np.asarray(given, np.bool_), device=logits.device)
+    mask = mask.unsqueeze(0) if mask.dim() == 1 else mask
+    if mask.shape != logits.shape or not bool(mask.any(-1).all()):
+        raise DiscorlError(
+            f"action_mask has shape {list(mask.shape)}; it must be {list(logits.shape)}, an entry "
+            "for each action, and allow at least one in each row"
+        )
+    return mask_logits(logits, mask)
 
 
 def load_agent(
-    folder: Path | str, device: torch.device | str = "cpu", best: bool = False
+    path: PathLike[str] | str,
+    device: torch.device | str = "cpu",
+    best: bool = False,
+    env: Any = None,
 ) -> LoadedAgent:
-    """Rebuild the agent of a run from config.json and agent.npz, or its ``best`` from best.npz."""
-    folder, device = Path(folder), torch.device(device)
+    """The agent of a run, ready to act.
+
+    Args:
+        path: The folder of a run, also while the run goes on; its agent.npz or best.npz; one of its
+            checkpoints, or the folder of them, for the last one.
+        device: Where the network runs.
+        best: The best agent that ``eval_every`` has found, instead of the last one.
+        env: For an agent that was trained on an environment from Python: that environment again,
+            as ``train`` takes it. A ready ``gymnasium.Env`` will do for ``predict`` alone.
+    """
+    path, device = Path(path), torch.device(device)
+    folder = run_folder(path)
     config, content = read_config(folder)
-    file = BEST if best else AGENT
-    if best and not (folder / file).exists():
-        raise DiscorlError(
-            f"{folder} has no {file}: only runs that are evaluated as they train have one "
-            "(--eval-every); play the agent of its end instead"
-        )
-    params = load_params(folder / file)
-    env = make_run_env(folder, config, 1, device, ENV_OF[file])
+    saved = read_agent(path, best)
+    with sample_env(folder, config, device, env) as made:
+        spec = made.spec
     try:
-        net = net_with_params(env.spec, choose_rule(config).rule, config.net, params)
+        net = net_with_params(spec, choose_rule(config).rule, config.net, saved.params)
     except RuntimeError as e:
         reason = str(e).splitlines()[-1].strip()
         raise DiscorlError(
-            f"{folder / file} does not fit the network that config.json describes: {reason}"
+            f"{saved.file} does not fit the network that config.json describes: {reason}"
+            + (f" {FROM_PYTHON}" if env is None else "")
         ) from None
     name = str(content.get("rule", config.rule))
-    return LoadedAgent(folder, config, name, net.to(device).eval(), device, file)
+    net = net.to(device).eval()
+    return LoadedAgent(folder, config, name, net, device, saved.file, saved.env_memory, env)
 
 
 def net_with_params(spec: EnvSpec, rule: UpdateRule, sizes: NetConfig, params: Params) -> AgentNet:
@@ -109,32 +245,9 @@ def _like(expected: Params, params: Params) -> Params:
     return {k: p.to(expected[k].dtype) if k in expected else p for k, p in params.items()}
 
 
-def make_run_env(
-    folder: Path, config: TrainConfig, num_envs: int, device: torch.device, memory: str = ENV
-) -> Env:
-    """Copies of a run's environment, with the settings of the run and the file ``memory``."""
-    with importing_for(folder, config.task):
-        env = make_env(config.task, num_envs, device, config.env, config.frame_stack)
-    set_timeout(env, config.timeout_minutes)
-    return prepare_env(folder, env, memory)
-
-
-def prepare_env(folder: Path, env: Env, memory: str = ENV) -> Env:
-    """Give an environment what it had learnt in training, such as the scale of observations."""
-    own: Any = env
-    if (folder / memory).exists() and hasattr(env, "load_state_dict"):
-        learn_nothing(env, load_params(folder / memory))
-    elif hasattr(env, "state_dict") and own.state_dict():
-        raise DiscorlError(
-            f"{folder} has no {memory}, the scale of the observations that the agent was trained "
-            "with: resume the run (discorl train --resume) until it ends or is stopped"
-        )
-    return learn_nothing(env, {})
-
-
-def learn_nothing(env: Env, memory: dict[str, Any]) -> Env:
+def learn_nothing(env: Env, memory: Params) -> Env:
     """Give an environment what another has learnt, if anything; then it learns no more."""
-    if memory:
+    if memory and hasattr(env, "load_state_dict"):
         env.load_state_dict(memory)  # pyright: ignore[reportAttributeAccessIssue]
     if (normaliser := getattr(env, "normaliser", None)) is not None:
         normaliser.frozen = True

@@ -18,7 +18,7 @@ from discorl.errors import DiscorlError
 from discorl.runs.imports import importing_for
 from discorl.training.evaluate import MAX_EPISODE_STEPS
 from discorl.training.pictures import Frame, draw_episode, enlarge
-from discorl.training.trained_agent import LoadedAgent, prepare_env
+from discorl.training.trained_agent import LoadedAgent
 
 FPS = 10
 PAUSE = 1000
@@ -99,7 +99,7 @@ def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
     here = replace(agent.config.env, workers="sync")  # where it can be looked at
-    env = prepare_env(agent.folder, as_env(lambda: drawn, 1, agent.device, here, f"'{env_id}'"))
+    env = agent.prepare(as_env(lambda: drawn, 1, agent.device, here, f"'{env_id}'"))
     return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)
 
 

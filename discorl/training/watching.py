@@ -122,7 +122,9 @@ class Watching:
         net = net_with_params(program.env.spec, program.agent.rule, program.config.net, params)
         device = program.ranks.device
         return LoadedAgent(
-            self.folder, program.config, program.choice.name, net.to(device).eval(), device
+            *(self.folder, program.config, program.choice.name, net.to(device).eval(), device),
+            env_memory=program.state.env_memory.state_dict(),
+            env=program.users_env,
         )
 
     def save_best(self) -> None:

@@ -53,5 +53,5 @@ def test_two_budgets_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_budget_has_to_be_something() -> None:
-    with pytest.raises(DiscorlError, match="^--env-steps must be at least 1"):
+    with pytest.raises(DiscorlError, match=r"^--env-steps must be at least 1"):
         parse_train(split("catch --rule actor-critic --env-steps 0"))

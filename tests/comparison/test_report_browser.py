@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,97 +11,17 @@ import pytest
 from discorl.comparison.compare import compare
 from discorl.comparison.report import html_report
 from discorl.printable import printable
-from tests.browser import chromium_driver
+from tests.browser import Visit, contrast, overflow
 from tests.comparison.run_folders import NASTY, constant, line, write_example, write_run
 
 webdriver: Any = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
 pytestmark = pytest.mark.browser
 
 
-@dataclass(frozen=True)
-class Browser:
-    """Headless Chromium with a page open in it."""
-
-    driver: Any
-
-    def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements("css selector", selector)
-
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element("css selector", selector)
-
-    def run(self, script: str, *args: Any) -> Any:
-        return self.driver.execute_script(script, *args)
-
-    def resize(self, width: int, height: int = 800) -> None:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait for two frames: what the page does on a change of size is done in the first."""
-        self.driver.execute_async_script(
-            "const done = arguments[0];"
-            "requestAnimationFrame(() => requestAnimationFrame(() => done()))"
-        )
-
-    def scheme(self, name: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": name}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    def hover(self, svg: Any, x: float) -> None:
-        """Point at a share of the plot's width."""
-        self.run("arguments[0].scrollIntoView({block: 'center'})", svg)
-        offset = round((x - 0.5) * svg.size["width"])
-        actions = webdriver.ActionChains(self.driver)
-        actions.move_to_element_with_offset(svg, offset, 0).perform()
-
-    def series(self, plot: int) -> list[str]:
-        """Names of the curves drawn in a plot."""
-        return self.run(
-            "return [...document.querySelectorAll('.plot')[arguments[0]]"
-            ".querySelectorAll('.series')].map(e => e.dataset.label)",
-            plot,
-        )
-
-    def texts(self, plot: int) -> list[str]:
-        """All that is written in a plot. In one go, because drawing again replaces it."""
-        return self.run(
-            "return [...document.querySelectorAll('.plot')[arguments[0]]"
-            ".querySelectorAll('text')].map(e => e.textContent)",
-            plot,
-        )
-
-
-Visit = Callable[[Path], Browser]
-
-
 def page_of(root: Path) -> Path:
     page = root / "report.html"
     page.write_text(html_report(compare([root], samples=500)), encoding="utf-8")
     return page
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium_driver(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
-
-
-@pytest.fixture
-def visit(chromium: Any) -> Iterator[Visit]:
-    """Opens a page from disk; at the end it must have logged no error."""
-
-    def visit(page: Path) -> Browser:
-        browser = Browser(chromium)
-        browser.scheme("light")
-        browser.resize(1200, 900)
-        chromium.get(page.as_uri())
-        browser.settle()
-        return browser
-
-    yield visit
-    assert chromium.get_log("browser") == []
 
 
 @pytest.fixture(scope="module")
@@ -241,16 +159,6 @@ def test_intervals_and_runs_are_listed(visit: Visit, example: Path) -> None:
     assert len(browser.all("#runs tbody tr")) == 31
 
 
-def overflow(browser: Browser) -> list[str]:
-    """What sticks out of the page to the right."""
-    return browser.run(
-        "const wide = document.documentElement.clientWidth;"
-        "return [...document.querySelectorAll('main *, header *, footer *')]"
-        ".filter(e => e.getBoundingClientRect().right > wide + 1 && e.checkVisibility())"
-        ".map(e => `${e.tagName}.${e.getAttribute('class')}`)"
-    )
-
-
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_narrow_screens_need_no_sideways_scroll(visit: Visit, example: Path, width: int) -> None:
     browser = visit(example)
@@ -268,27 +176,6 @@ def test_narrow_screens_need_no_sideways_scroll(visit: Visit, example: Path, wid
     assert browser.run("return document.documentElement.scrollWidth") <= width
     size = browser.run("return getComputedStyle(document.querySelector('.plot text')).fontSize")
     assert size == "12px", "text does not shrink with the plot"
-
-
-def contrast(browser: Browser, selector: str) -> float:
-    """Contrast of text with the page behind it, by WCAG's formula."""
-    return browser.run(
-        """
-        const lum = (c) => {
-          const [r, g, b] = c.match(/[\\d.]+/g).map((v) => {
-            v /= 255;
-            return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-          });
-          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const e = document.querySelector(arguments[0]);
-        const style = getComputedStyle(e);
-        const ink = e.namespaceURI.endsWith("svg") ? style.fill : style.color;
-        const [a, b] = [lum(ink), lum(getComputedStyle(document.body).backgroundColor)];
-        return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        """,
-        selector,
-    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -90,6 +90,18 @@ def test_two_runs_with_the_same_seed_are_equal(tmp_path: Path) -> None:
     assert not torch.equal(first.params[name], other.params[name])
 
 
+def test_the_number_of_threads_changes_no_bit_and_may_change_on_resume(tmp_path: Path) -> None:
+    config = tiny_config(lifetimes=(4, 6), held_out=("catch:4x3/6", "bandit:3/6"), eval_every=2)
+    config = replace(config, eval_updates=3, eval_agents=2, threads=1)
+    before = torch.get_num_threads()
+    one = discover(replace(config, out=tmp_path / "one"))
+    discover(replace(config, out=tmp_path / "two", steps=2, threads=2))
+    two = resume_discovery(tmp_path / "two", steps=4, threads=3)
+    assert_bit_equal(one.params, two.params)
+    assert rows_without_times(tmp_path / "one") == rows_without_times(tmp_path / "two")
+    assert "validation" in two.metrics[-1] and torch.get_num_threads() == before
+
+
 @pytest.mark.parametrize("per_agent", [True, False])
 def test_resumes_to_the_last_bit(tmp_path: Path, per_agent: bool) -> None:
     base = tiny_config(replay_capacity=6, num_replayed=2, lifetimes=(4, 6))

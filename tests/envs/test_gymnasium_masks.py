@@ -23,6 +23,7 @@ from discorl.rules import PolicyGradient
 from discorl.runs.files import load_params
 from discorl.training.config import CheckpointConfig, NetConfig, TrainConfig
 from discorl.training.train import resume, train
+from discorl.training.trained_agent import load_agent
 from tests.builders import rng
 
 NUM_ACTIONS = 5
@@ -107,6 +108,20 @@ def test_training_evaluating_and_resuming_with_masks(
     assert done.metrics[-1]["step"] == 5 and done.metrics[-1]["loss"] < 1e3
     assert "eval/greedy" in done.metrics[3]
     assert all(bool(p.isfinite().all()) for p in load_params(out / "agent.npz").values())
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize("way", ["info", "observation"])
+def test_an_agent_in_a_loop_of_ones_own(way: str, greedy: bool, tmp_path: Path) -> None:
+    train(config(tmp_path / "run"), env=partial(Masked, way))
+    agent = load_agent(tmp_path / "run", env=partial(Masked, way))
+    env = Masked(way, limit=20)
+    shown, info = env.reset()
+    for _ in range(20):  # which fails at the first action that is not allowed
+        action, _ = agent.predict(shown, greedy=greedy, action_mask=info.get("action_mask"))
+        shown, _, _, _, info = env.step(action)
+    with pytest.raises(DiscorlError, match="an entry for each action"):
+        agent.predict(shown, action_mask=[1, 0])
 
 
 def test_the_last_mask_of_an_episode_that_is_cut_off() -> None:

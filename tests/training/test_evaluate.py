@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,7 @@ def test_bad_runs_are_named(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match="does not fit the network"):
         load_agent(folder)
     (folder / "agent.npz").unlink()
+    shutil.rmtree(folder / "checkpoints")
     with pytest.raises(DiscorlError, match="no agent at"):
         load_agent(folder)
 

@@ -13,11 +13,12 @@ function curvesCard(figure, card) {
 function dotsCard(figure, card) {
   const all = figure.rows.flatMap(({ estimate: e }) => [e.value, e.low ?? e.value, e.high ?? e.value]);
   const range = [Math.min(0, ...all), Math.max(...all, 1e-9)];
+  const groups = [...new Set(figure.rows.map(({ group }) => group))];
   card.classList.add("tracks");
   card.append(element("p", { class: "what" }, figure.x_label));
   for (const { label, group, estimate } of figure.rows) {
     const who = element("div", { class: "who" }, `${label} `, element("small", {}, group));
-    card.append(track(who, estimate, [group], range));
+    card.append(track(who, estimate, [group], range, undefined, groups.indexOf(group)));
   }
   card.append(ends(number(range[0]), "", number(range[1])));
 }

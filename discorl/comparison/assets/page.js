@@ -18,10 +18,10 @@ function table(head, rows) {
   return element("table", {}, element("thead", {}, element("tr", {}, ...titles)), element("tbody", {}, ...body));
 }
 
-// A dot on a scale from low to high, with its interval.
-function track(who, estimate, labels, [low, high], mark) {
+// A dot on a scale from low to high, with its interval, in the index-th colour.
+function track(who, estimate, labels, [low, high], mark, index = indexOf.get(labels[0])) {
   const at = (value) => `${(100 * (value - low)) / (high - low)}%`;
-  const scale = element("div", { class: "scale", style: `color:${colour(indexOf.get(labels[0]))}`, "aria-hidden": "true" });
+  const scale = element("div", { class: "scale", style: `color:${colour(index)}`, "aria-hidden": "true" });
   if (mark !== undefined) scale.append(element("i", { class: "mark", style: `left:${at(mark)}` }));
   if (estimate.low !== null) {
     const width = (100 * (estimate.high - estimate.low)) / (high - low);

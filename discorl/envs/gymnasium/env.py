@@ -14,6 +14,7 @@ from discorl import tree
 from discorl.envs.env_config import EnvConfig
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
+from discorl.envs.gymnasium.interface import Interface
 from discorl.envs.gymnasium.masks import Masks, without_mask
 from discorl.envs.gymnasium.normalise import ObservationNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
@@ -70,6 +71,18 @@ class GymnasiumEnv:
             _vectors(self._leaves) if wanted else {}, num_agents
         )
         self._warned = False
+
+    @property
+    def interface(self) -> Interface:
+        """What an agent that was trained here sees and does, in the environment's own terms."""
+        return Interface(
+            self._envs.single_observation_space,
+            self._envs.single_action_space,
+            tuple(self._leaves),
+            self._actions.translate,
+            getattr(self._envs, "frame_stack", None),
+            self.normaliser.scales(),
+        )
 
     def reset(self, generator: torch.Generator) -> tuple[np.ndarray | None, TimeStep]:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))

@@ -14,6 +14,10 @@ MAX_ABS = 10.0
 """Normalised numbers are clipped to this: what is rare at first looks extreme."""
 
 
+Scale = tuple[np.ndarray, np.ndarray]
+"""What a vector is normalised by: subtract the first, divide by the second."""
+
+
 class ObservationNormaliser:
     """The moments of each vector of an observation, for each agent by itself."""
 
@@ -55,10 +59,14 @@ class ObservationNormaliser:
         if name not in self._sizes:
             return x
         parts = [
-            (of_one - moments[name].mean) / np.sqrt(moments[name].var + EPS)
+            (of_one - moments[name].mean) / _deviation(moments[name])
             for moments, of_one in zip(self._moments, self._apart(x), strict=True)
         ]
         return np.concatenate(parts).clip(-MAX_ABS, MAX_ABS).astype(np.float32)
+
+    def scales(self) -> dict[str, Scale]:
+        """The mean and deviation that the first agent's vectors are normalised by, by name."""
+        return {name: (m.mean, _deviation(m)) for name, m in self._moments[0].items()}
 
     def _apart(self, x: np.ndarray) -> np.ndarray:
         """The rows of each agent. [B, ...] -> [P, B / P, ...]"""
@@ -100,6 +108,10 @@ class ObservationNormaliser:
                 saved = saved if len(self._moments) > 1 else saved[np.newaxis]
                 for moments, of_one in zip(self._moments, saved, strict=True):
                     setattr(moments[name], field, np.array(of_one))
+
+
+def _deviation(moments: RunningMeanStd) -> np.ndarray:
+    return np.sqrt(moments.var + EPS)
 
 
 _FIELDS = {"count": "count", "mean": "mean", "variance": "var"}

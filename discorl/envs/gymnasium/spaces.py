@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -24,6 +23,62 @@ MAX_ONE_HOT = 10_000
 
 
 @dataclass(frozen=True)
+class Cast:
+    """Numbers of one type, as they are."""
+
+    dtype: np.dtype
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(x, self.dtype)
+
+
+@dataclass(frozen=True)
+class ToImage:
+    """Images, or stacks of images, [B, ...] -> [B, C, H, W].
+
+    Two axes are one channel; of four, the first is a stack, which joins the channels.
+    """
+
+    dtype: np.dtype
+    is_last: bool
+    """Whether the channels are on the last axis."""
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, self.dtype)
+        if x.ndim == 3:
+            return x[:, None]
+        x = np.moveaxis(x, -1, -3) if self.is_last else x
+        return x.reshape(len(x), -1, *x.shape[-2:])
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot:
+    """One-hot vectors of whole numbers, one after the other."""
+
+    sizes: np.ndarray
+    starts: np.ndarray
+    who: str
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        number = x.reshape(len(x), -1).astype(np.int64) - self.starts
+        wrong = ((number < 0) | (number >= self.sizes)).any(1)
+        if wrong.any():
+            raise EnvFailure(
+                f"environment {int(wrong.argmax())} of {self.who} returned {x[wrong.argmax()]}, "
+                "which is outside its Discrete observation space: fix the environment"
+            )
+        out = np.zeros((len(x), int(self.sizes.sum())), np.float32)
+        offsets = np.cumsum(self.sizes) - self.sizes
+        np.put_along_axis(out, number + offsets, 1, axis=1)
+        return out
+
+
+Conversion = Cast | ToImage | OneHot
+"""What happens to a batch of arrays [B, *shape] before a network sees it. These are data, because
+``deploy`` writes them once more with tensors, for files that know nothing of NumPy."""
+
+
+@dataclass(frozen=True)
 class Leaf:
     """One array of an observation, and the tensor that it becomes."""
 
@@ -31,8 +86,10 @@ class Leaf:
     path: Path
     shape: tuple[int, ...]
     """Of the array, without the batch."""
+    dtype: np.dtype
+    """Of the array."""
     spec: ObservationSpec
-    convert: Callable[[np.ndarray], np.ndarray]
+    convert: Conversion
     """A batch of arrays [B, *shape] -> [B, *spec.shape]"""
     is_vector: bool = False
     """Whether it holds plain numbers on one axis, which can be normalised."""
@@ -86,9 +143,10 @@ def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
     name = "/".join(map(str, path))
     if isinstance(space, spaces.Box):
         return _box(space, name, path, layout)
+    dtype = np.dtype(space.dtype)
     if isinstance(space, spaces.MultiBinary):
-        shape, cast = tuple(map(int, space.shape)), partial(np.asarray, dtype=np.float32)
-        return Leaf(name, path, shape, ObservationSpec(shape), cast)
+        shape, cast = tuple(map(int, space.shape)), Cast(np.dtype(np.float32))
+        return Leaf(name, path, shape, dtype, ObservationSpec(shape), cast)
     if isinstance(space, spaces.Discrete):
         sizes, starts, shape = np.array([space.n]), np.array([space.start]), ()
     elif isinstance(space, spaces.MultiDiscrete):
@@ -106,8 +164,13 @@ def _leaf(space: gymnasium.Space, path: Path, who: str, layout: str) -> Leaf:
             f"{who} has a Discrete observation with {total} values, but the limit for one-hot "
             f"vectors is {MAX_ONE_HOT}: wrap it with gymnasium.wrappers.TransformObservation"
         )
-    convert = _one_hot(sizes, starts, who)
-    return Leaf(name, path, tuple(map(int, shape)), ObservationSpec((total,)), convert)
+    convert = OneHot(sizes, starts, who)
+    return Leaf(name, path, tuple(map(int, shape)), dtype, ObservationSpec((total,)), convert)
+
+
+def _has_channels_last(shape: tuple[int, ...], layout: str) -> bool:
+    *_, first, _, last = (0, *shape)
+    return layout == "channels-last" or (layout == "auto" and first >= last)
 
 
 def _box(space: spaces.Box, name: str, path: Path, layout: str) -> Leaf:
@@ -115,48 +178,13 @@ def _box(space: spaces.Box, name: str, path: Path, layout: str) -> Leaf:
     is_bytes = space.dtype == np.uint8
     # Boards of small numbers stay small, for the sake of replay: NetHack's glyphs are int16.
     keep = is_bytes or (len(shape) > 1 and space.dtype in (np.int8, np.int16))
-    cast = partial(np.asarray, dtype=space.dtype if keep else np.float32)
+    number = np.dtype(space.dtype) if keep else np.dtype(np.float32)
     dtype = getattr(torch, str(space.dtype)) if keep else torch.float32
     if len(shape) in (3, 4) or (len(shape) == 2 and is_bytes):
-        to_channels_first = _channels_first(shape, layout)
-        out = to_channels_first(np.empty((1, *shape), np.bool_)).shape[1:]
+        convert = ToImage(number, _has_channels_last(shape, layout))
+        out = convert(np.empty((1, *shape), np.bool_)).shape[1:]
         spec = ObservationSpec(out, dtype, is_image=True)
-        return Leaf(name, path, shape, spec, lambda x: to_channels_first(cast(x)))
+        return Leaf(name, path, shape, np.dtype(space.dtype), spec, convert)
     is_vector = len(shape) == 1 and not is_bytes
-    return Leaf(name, path, shape, ObservationSpec(shape, dtype), cast, is_vector)
-
-
-def _channels_first(shape: tuple[int, ...], layout: str) -> Callable[[np.ndarray], np.ndarray]:
-    """From a batch of images, or of stacks of images, to [B, C, H, W].
-
-    Two axes are one channel; of four, the first is a stack, which joins the channels.
-    """
-    if len(shape) == 2:
-        return lambda x: x[:, None]
-    first, last = shape[-3], shape[-1]
-    is_last = layout == "channels-last" or (layout == "auto" and first >= last)
-
-    def arrange(x: np.ndarray) -> np.ndarray:
-        x = np.moveaxis(x, -1, -3) if is_last else x
-        return x.reshape(len(x), -1, *x.shape[-2:])
-
-    return arrange
-
-
-def _one_hot(sizes: np.ndarray, starts: np.ndarray, who: str) -> Callable[[np.ndarray], np.ndarray]:
-    """One-hot vectors of whole numbers, one after the other."""
-    offsets = np.cumsum(sizes) - sizes
-
-    def convert(x: np.ndarray) -> np.ndarray:
-        number = x.reshape(len(x), -1).astype(np.int64) - starts
-        wrong = ((number < 0) | (number >= sizes)).any(1)
-        if wrong.any():
-            raise EnvFailure(
-                f"environment {int(wrong.argmax())} of {who} returned {x[wrong.argmax()]}, which "
-                "is outside its Discrete observation space: fix the environment"
-            )
-        out = np.zeros((len(x), int(sizes.sum())), np.float32)
-        np.put_along_axis(out, number + offsets, 1, axis=1)
-        return out
-
-    return convert
+    spec = ObservationSpec(shape, dtype)
+    return Leaf(name, path, shape, np.dtype(space.dtype), spec, Cast(number), is_vector)

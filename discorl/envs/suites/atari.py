@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from discorl.envs.gymnasium.interface import FrameStack
 from discorl.envs.suites.atari_scores import GAMES
 from discorl.envs.suites.packages import choose
 from discorl.envs.suites.suite_settings import AtariSettings
@@ -39,6 +42,8 @@ def make(name: str, num_envs: int, settings: AtariSettings, stack: int) -> Vecto
             max_num_frames_per_episode=round(settings.max_minutes * 3600),
         )
         envs.metadata = dict(envs.metadata)
+        size = (settings.image_size, settings.image_size)
+        envs.frame_stack = FrameStack(Box(0, 255, size, np.uint8), stack)
     finally:
         shared.clear()
         shared.update(before)

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, create_empty_array
 
+from discorl.envs.gymnasium.interface import FrameStack
 from discorl.envs.gymnasium.vector import Info, make_vector
 
 
@@ -43,6 +44,7 @@ class StackFrames(VectorWrapper):
         super().__init__(envs)
         self._channel_axis = channel_axis
         space: Any = envs.single_observation_space
+        self.frame_stack = FrameStack(space, num_frames, channel_axis)
         spaces = dict(space.spaces) if isinstance(space, Dict) else space
         shown = _map(lambda part: self._stacked(part, num_frames), spaces)
         self.single_observation_space = Dict(shown) if isinstance(space, Dict) else shown

@@ -1,0 +1,65 @@
+"""Settings as keywords: ``train("gym:CartPole-v1", rule="disco103", env_steps=200_000)``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from discorl.errors import DiscorlError
+from discorl.runs.config_file import from_json
+from discorl.suggestions import did_you_mean
+from discorl.training import presets
+from discorl.training.config import TrainConfig
+
+
+def settings_of(start: TrainConfig | str, changes: Mapping[str, Any]) -> TrainConfig:
+    """A task's preset, or ready settings, with changes of fields by name.
+
+    Groups of settings are dataclasses, or mappings of what changes in them:
+    ``optimiser={"learning_rate": 1e-3}``.
+    """
+    if {"steps", "env_steps"} <= changes.keys():
+        raise DiscorlError("steps and env_steps both say how long to train: give one of them")
+    if isinstance(start, str):
+        rule, preset = (str(changes.get(k, v)) for k, v in (("rule", "auto"), ("preset", "small")))
+        start = presets.for_run(start, rule, preset)
+    if not isinstance(start, TrainConfig):
+        raise DiscorlError(
+            "train takes the name of a task, such as 'gym:CartPole-v1', or a TrainConfig, not "
+            f"{start!r:.40}"
+        )
+    if not changes:
+        return start
+    # As config.json would hold it, so that there is one place where values are checked.
+    merged = _merged(dataclasses.asdict(start), changes)
+    return from_json(TrainConfig, json.loads(json.dumps(merged, default=_plain)))
+
+
+def _plain(value: Any) -> Any:
+    """Paths as text, and NumPy's numbers as Python's."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise DiscorlError(f"{value!r:.60} cannot be a setting: use numbers, texts and paths")
+
+
+def _merged(old: dict[str, Any], changes: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """The settings with changes, of which each must be one of them."""
+    for name in changes:
+        if name not in old:
+            known = f"{where.rstrip('.') or 'train'} has {', '.join(old)}"
+            meant = did_you_mean(str(name), old)
+            raise DiscorlError(f"there is no setting '{where}{name}'{meant or f': {known}'}")
+    merged = dict(old)
+    for name, value in changes.items():
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            merged[name] = dataclasses.asdict(value)
+        elif isinstance(value, Mapping) and isinstance(old[name], dict):
+            merged[name] = _merged(old[name], value, f"{where}{name}.")
+        else:
+            merged[name] = value
+    return merged
