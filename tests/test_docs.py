@@ -155,6 +155,7 @@ def test_the_callback_in_the_guide_runs(
 HELPS = [
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
+    *("sweep catch", "tune catch"),
     *("analyse", "compare", "evaluate", "export", "envs", "agents publish", "agents pull"),
     *("rules list", "rules fetch", "rules export", "rules publish", "rules pull"),
 ]

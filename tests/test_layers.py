@@ -33,6 +33,7 @@ LAYERS = [
     "comparison",
     "deploy",
     "training",
+    "tuning",
     "analysis",
     "discovery",
     "own_agent",

@@ -27,6 +27,8 @@ discorl: train RL agents with a learned update rule.
   discorl train [TASK] [options]   train an agent; TASK is catch, gym:CartPole-v1 ...
   discorl train --resume RUN       resume a run from its last checkpoint
   discorl train [TASK] --help      the main settings; --help-all explains them all
+  discorl sweep TASK...            train over rules and seeds, several at a time
+  discorl tune TASK                search for settings that suit a task and a rule
   discorl discover [PRESET]        discover a rule: suite, notebook or paper
   discorl evaluate RUN             play episodes with a trained agent, or film one
   discorl export RUN               write an agent to a file that acts without discorl
@@ -62,6 +64,8 @@ Examples:
 """
 COMMANDS = {
     "train": "train.train_command",
+    "sweep": "many.sweep_command",
+    "tune": "many.tune_command",
     "discover": "discover.discover_command",
     "kernels": "kernels.kernels_command",
     "rules": "rules.rules_command",
@@ -76,7 +80,7 @@ FUNCTIONS = {
     "envs": "envs.list_envs",
 }
 """Commands whose options are the arguments of a function."""
-WORK = ("train", "discover", "analyse")
+WORK = ("train", "sweep", "tune", "discover", "analyse")
 """Commands that go on when nobody reads what they print any more."""
 
 OUT_OF_MEMORY = (

@@ -21,6 +21,10 @@ def train_command(args: list[str]) -> int:
     from discorl.training.rule_choice import read_config
     from discorl.training.train import resume, train
 
+    if any(value_of(option, args) for option in ("--seeds", "--rules", "--jobs")):
+        raise DiscorlError(
+            "many runs at once are a sweep: write 'discorl sweep' for 'discorl train'"
+        )
     if value_of("--steps", args) and value_of("--env-steps", args):
         raise DiscorlError("--steps and --env-steps both say how long to train: give one of them")
     if (folder := folder_to_resume(args)) is None:
@@ -58,12 +62,18 @@ def parse_train(args: list[str]) -> TrainConfig:
     )
 
 
-def _task_and_options(args: list[str]) -> tuple[str | None, list[str]]:
-    """The task, wherever it stands, and the options; no task if none is named."""
+def tasks_and_options(args: list[str]) -> tuple[list[str], list[str]]:
+    """The tasks, wherever they stand, and the options."""
     tasks, args = split_places(args, _every_option())
     if (named := value_of("--task", args)) is not None:  # another way to say it
         tasks.append(named)
-        args = _without("--task", args)
+        args = without("--task", args)
+    return tasks, args
+
+
+def _task_and_options(args: list[str]) -> tuple[str | None, list[str]]:
+    """The task, wherever it stands, and the options; no task if none is named."""
+    tasks, args = tasks_and_options(args)
     if len(tasks) > 1:
         raise DiscorlError(f"one task at a time, but these are {len(tasks)}: {', '.join(tasks)}")
     return (tasks[0] if tasks else None), args
@@ -82,7 +92,7 @@ def _every_option() -> Iterator[Option]:
                 yield from (option, replace(option, field=f"env.suite.{option.field}"))
 
 
-def _without(option: str, args: list[str]) -> list[str]:
+def without(option: str, args: list[str]) -> list[str]:
     """The arguments without an option and its value."""
     at = next(i for i, arg in enumerate(args) if arg.partition("=")[0] == option)
     return args[:at] + args[at + (1 if "=" in args[at] else 2) :]

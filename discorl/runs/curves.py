@@ -6,7 +6,7 @@ import io
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +188,22 @@ def text_curve(rows: Iterable[Row], width: int = 60, height: int = 6) -> str:
         cells = (BLOCKS[round(max(0.0, min(1.0, level - row)) * 8)] for level in levels)
         lines.append(labels.get(row, " " * 9 + "│") + "".join(cells))
     return "\n".join(lines)
+
+
+def plot_trials(path: Path, trials: Iterable[tuple[int, float | None, str]]) -> None:
+    """Scores of the trials of a search by number, and the best so far."""
+    figure = _new_figure(8, 4)
+    axes = figure.subplots()
+    scored = [(number, score, state) for number, score, state in trials if score is not None]
+    for state, label, style in (("complete", "whole", "o"), ("pruned", "stopped early", "x")):
+        points = [(number, score) for number, score, s in scored if s == state]
+        if points:
+            axes.plot(*zip(*points, strict=True), style, label=label)
+    whole = [(number, score) for number, score, state in scored if state == "complete"]
+    if whole:
+        best = list(accumulate((score for _, score in whole), max))
+        axes.step([n for n, _ in whole], best, where="post", color="#888888", label="best so far")
+        axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    axes.set(title="Trials", xlabel="trial", ylabel="mean return at the end")
+    _save(figure, path)

@@ -1,0 +1,1 @@
+"""Many runs: over seeds and rules, or in search of settings. Each run is a process of its own."""
