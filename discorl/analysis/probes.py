@@ -19,7 +19,11 @@ FAR = 8.0
 
 @dataclass(frozen=True)
 class ProbeSize:
-    """An MLP and its training. Where more updates change little, as we tried."""
+    """An MLP and its training, as long as the time allows.
+
+    Tried on one agent (catch, disco-mini): three times the updates add 0.02 to R2 of y, but small
+    probes of the policy gain about 0.1, so their scores are low.
+    """
 
     hidden: tuple[int, ...]
     num_updates: int

@@ -164,9 +164,9 @@ class DiscoverConfig:
     """cpu, cuda, mps, or auto for the fastest one available."""
     threads: int | Literal["auto"] = "auto"
     """How many threads to use. Groups on tensor tasks live side by side, one in each thread; what
-    is left over goes into their operations. The number of threads changes no bit of the rule. auto
-    times real steps, at the start and again when they slow down, and picks the fastest. It never
-    uses more than OMP_NUM_THREADS."""
+    is left over goes into their operations. How groups are shared out changes no bit of the rule.
+    auto times real steps, at the start and again when they slow down, and picks the fastest. It
+    never uses more than OMP_NUM_THREADS."""
     out: Common[Path | None] = None
     """Folder for the run; by default a new one in runs/."""
 
@@ -228,6 +228,8 @@ class DiscoverConfig:
             raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")
         for text in groups_of((*self.tasks, *self.held_out)):
             GroupConfig.parse(text, self.net)
+        if self.env.exact_resume:
+            raise DiscorlError("--env.exact-resume is only for 'discorl train': remove it")
         if self.env.suite is not None:
             raise DiscorlError("env.suite: a population has its suites' default options; remove it")
         if any(n < self.window.num_updates for n in self.budgets):
