@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -116,7 +115,6 @@ def learns(outcome: Outcome) -> bool:
     return outcome.gain.low is not None and outcome.gain.low > 0
 
 
-@cache
 def hand_written(school: School, head: ValueHead | None, seed: int = 0) -> list[Outcome]:
     """The same for the rules written by hand.
 
