@@ -42,20 +42,23 @@ def run(out: Path) -> None:
     """Work through the queue, one run at a time on one thread."""
     for seed, change, task in itertools.product(SEEDS, CHANGES, TASKS):
         folder = out / f"{task.removeprefix('gym:')}-{change}-{seed}"
-        if (folder / "curve.png").exists():
-            continue
-        settings = CHANGES[change].split()
-        if (folder / "config.json").exists():
-            args = ["--resume", str(folder), "--progress", "none"]
-        else:
-            args = [task, "--rule", "disco103", "--seed", str(seed), "--out", str(folder)]
-            args += ["--steps", "500", "--checkpoint.every-minutes", "3", "--progress", "none"]
-            args += settings
-        command = [sys.executable, "-m", "discorl", "train", *args]
-        done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
-        print(f"{folder.name}: {'done' if done.returncode == 0 else 'failed'}", flush=True)
-        if done.returncode == 0:
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        settings = ["--steps", "500", *CHANGES[change].split()]
+        train_or_resume(folder, [task, "--rule", "disco103", "--seed", str(seed), *settings])
+
+
+def train_or_resume(folder: Path, arguments: list[str]) -> None:
+    """``discorl train`` with these arguments on one thread, unless the run has ended."""
+    if (folder / "curve.png").exists():
+        return
+    if (folder / "config.json").exists():
+        arguments = ["--resume", str(folder)]
+    else:
+        arguments = [*arguments, "--out", str(folder), "--checkpoint.every-minutes", "3"]
+    command = [sys.executable, "-m", "discorl", "train", *arguments, "--progress", "none"]
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    print(f"{folder.name}: {'done' if done.returncode == 0 else 'failed'}", flush=True)
+    if done.returncode == 0:
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def table(out: Path) -> str:

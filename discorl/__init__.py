@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from discorl.discovery.config import DiscoverConfig
     from discorl.discovery.discover import discover
     from discorl.discovery.presets import discovery_preset
+    from discorl.envs.registration import register_task
     from discorl.errors import DiscorlError
     from discorl.nets.agent_net import AgentNet
     from discorl.nets.net_config import NetConfig
@@ -53,6 +54,7 @@ _HOMES = {
     "discovery.config": ("DiscoverConfig",),
     "discovery.discover": ("discover",),
     "discovery.presets": ("discovery_preset",),
+    "envs.registration": ("register_task",),
     "errors": ("DiscorlError",),
     "nets.agent_net": ("AgentNet",),
     "nets.net_config": ("NetConfig",),
@@ -101,6 +103,7 @@ __all__ = [
     "load_rule",
     "mlp_agent_net",
     "presets",
+    "register_task",
     "save_rule",
     "train",
     "update_agent",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import memory_modes, same_stream
+from benchmarks import memory_modes, precision_study, same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.jobs import NAMES, OWN_PRODUCTS, PRODUCTS_OF
 from benchmarks.measure import Session, Timings
@@ -19,6 +20,7 @@ from benchmarks.report import matmul_figures
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
+from discorl.cli.train import parse_train
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.presets import PRESETS, notebook
 
@@ -159,3 +161,24 @@ def test_memory_is_measured_with_one_agent_of_any_preset(preset: str, mode: str)
     [agent] = memory_modes.settings(config, mode, 1).groups
     assert agent == GroupConfig(config.groups[0].task, 1, config.groups[0].net)
     assert memory_modes.tiny(memory_modes.settings(config, mode, 1)).groups[0].task == agent.task
+
+
+def test_precisions_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    assert len(list(precision_study.queue())) == 2 * (12 + 3 * 3)
+    for task, seed, precision in precision_study.queue():
+        assert parse_train(precision_study.arguments_of(task, seed, precision)).seed == seed
+        if seed > 2 or (task, seed, precision) == ("catch", 2, "bf16"):
+            continue
+        folder = precision_study.folder_of(tmp_path, task, seed, precision)
+        folder.mkdir()
+        late = precision == "bf16" and task == "catch"
+        rows = [
+            {"step": s, "success": float(s >= 400 + 100 * seed + 300 * late), "return": s + seed}
+            for s in range(10, 1001, 10)
+        ]
+        (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (folder / "config.json").write_text(json.dumps({"precision": precision}))
+        (folder / "curve.png").touch()
+    text = precision_study.table(tmp_path)
+    assert "| catch | step to 95 % | 2 | 450 ± 50 | 750 ± 50 | 0.3" in text
+    assert "| cartpole | return over the last tenth | 3 | 956 ± 0.82 | 956 ± 0.82 | 1.00 |" in text

@@ -169,6 +169,7 @@ def test_the_callback_in_the_guide_runs(
 
 
 HELPS = [
+    "",  # what they have in common
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
     *("sweep catch", "tune catch"),

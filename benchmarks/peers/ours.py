@@ -225,7 +225,7 @@ def matmul_square(size: int = 2048) -> Job:
 
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
-    learning = (train, learn, learn_pixels)  # nothing else depends on the options above
+    learning = (train, learn) if COMPILE else (train, learn, learn_pixels)
     rest = (meta_step, discover_suite, discover_catch, act, env_steps, replay_sample)
     machine = (matmul, discover_matmul, matmul_square)
     facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
@@ -233,5 +233,5 @@ if __name__ == "__main__":
         agent, _, _ = make_agent(3)
         facts |= {"torch.compile": isinstance(agent.rule, CompiledRule), "kernels": agent.native}
         facts["bf16"] = agent.bf16
-        rest = machine = ()
+        rest = machine = ()  # which do not depend on the options
     serve({w.__name__: w for w in (*learning, *rest, *machine)}, facts)

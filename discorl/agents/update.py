@@ -78,13 +78,14 @@ def update_agent(
     # A head whose parameters are all frozen has no graph.
     outputs = zip(tree.leaves(unroll.predictions), output_grads, strict=True)
     heads, head_grads = zip(*((x, g) for x, g in outputs if x.requires_grad), strict=True)
-    gradients = torch.autograd.grad(
-        heads,
-        list(params.values()),
-        head_grads,
-        create_graph=differentiable,
-        materialize_grads=True,
-    )
+    with native.gradient_in(_rows_that_count(agent, rollout) if is_plain else None):
+        gradients = torch.autograd.grad(
+            heads,
+            list(params.values()),
+            head_grads,
+            create_graph=differentiable,
+            materialize_grads=True,
+        )
     grads = {name: across(g) for name, g in zip(params, gradients, strict=True)}
 
     updates, optimiser = each(agent.optimiser.update)(grads, state.optimiser, state.params)
@@ -184,6 +185,15 @@ def loss_and_output_grads(
         materialize_grads=True,
     )
     return loss, parts, list(output_grads)
+
+
+def _rows_that_count(agent: Agent, rollout: Rollout) -> Tensor | None:
+    """Steps [T-1, B] whose predictions the loss depends on; None if it may be any."""
+    stepwise = getattr(agent.rule, "is_stepwise", False)
+    if not (agent.native and stepwise and getattr(agent.net, "has_independent_rows", False)):
+        return None
+    rollout = without_burn_in(rollout, agent.burn_in)
+    return loss_mask(rollout, agent.rule.mask_episode_starts) > 0
 
 
 def loss_mask(rollout: Rollout, mask_episode_starts: bool) -> Tensor:

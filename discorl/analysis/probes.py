@@ -13,11 +13,17 @@ from torch import Tensor, nn
 NUM_FOLDS = 5
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.03
+FAR = 8.0
+"""Standard deviations from the mean beyond which inputs are cut off."""
 
 
 @dataclass(frozen=True)
 class ProbeSize:
-    """An MLP and its training. Where more updates change little, as we tried."""
+    """An MLP and its training, as long as the time allows.
+
+    Tried on one agent (catch, disco-mini): three times the updates add 0.02 to R2 of y, but small
+    probes of the policy gain about 0.1, so their scores are low.
+    """
 
     hidden: tuple[int, ...]
     num_updates: int
@@ -93,12 +99,17 @@ def _folds(groups: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _standardised(inputs: Tensor, is_train: Tensor) -> Tensor:
-    """Inputs by the mean and deviation of each fold's own training rows. [F, N, D]"""
-    rows = is_train.to(inputs)
+    """Inputs by the mean and deviation of each fold's own training rows. [F, N, D]
+
+    In double precision: a newborn network's outputs differ in the last few digits only. What is
+    far outside of what a fold was trained on is cut off.
+    """
+    x, rows = inputs.double(), is_train.double()
+    x = x - x.mean(0)
     count = rows.sum(1, keepdim=True)
-    mean = rows @ inputs / count  # [F, D]
-    spread = (rows @ inputs.square() / count - mean.square()).clamp(min=1e-12).sqrt()
-    return (inputs - mean[:, None]) / spread[:, None]
+    mean = rows @ x / count  # [F, D]
+    spread = (rows @ x.square() / count - mean.square()).clamp(min=1e-18).sqrt()
+    return ((x - mean[:, None]) / spread[:, None]).clamp(-FAR, FAR).float()
 
 
 def _trained(

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from discorl import __version__
+from discorl.cli.current_folder import search_current_folder
 from discorl.cli.help import asks_for_help
 from discorl.errors import DiscorlError, is_out_of_memory
 from discorl.printable import printable
@@ -46,6 +48,7 @@ discorl: train RL agents with a learned update rule.
   discorl agents publish RUN REPO  share an agent there; agents pull REPO gets it
 
 Every command has --help. With --offline, none of them downloads anything.
+With --debug, they show the whole traceback of an error.
 
 Examples:
   discorl train catch
@@ -93,12 +96,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line, without a traceback."""
     _never_fail_to_encode()
     args = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        search_current_folder(args)
     only_prints = args[:1] == [] or args[0] not in WORK or asks_for_help(args)
     with steady_output(is_last=True, only_prints=only_prints):
         return _main(args)
 
 
 def _main(args: list[str]) -> int:
+    is_debug, args = "--debug" in args, [arg for arg in args if arg != "--debug"]
     if not args or args[0] in ("-h", "--help", "--help-all", "help"):
         print(USAGE)
         return 0 if args else 2
@@ -108,22 +114,32 @@ def _main(args: list[str]) -> int:
     warnings.formatwarning = _one_line
     try:
         return _run(args[0], args[1:])
-    except DiscorlError as e:
-        return _complain(e)
-    except OSError as e:
-        return _complain(f"{e.strerror or e}: {e.filename or ''}".rstrip(": "))
-    except (MemoryError, RuntimeError) as e:
-        if not is_out_of_memory(e):
+    except (DiscorlError, OSError, MemoryError, RuntimeError) as e:
+        if (said := _explained(e)) is None:
             raise
-        return _complain(OUT_OF_MEMORY)
+        if is_debug:
+            _print_traceback(e)
+        print(f"error: {printable(said)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
 
 
-def _complain(error: object) -> int:
-    print(f"error: {printable(error)}", file=sys.stderr)
-    return 2
+def _explained(error: Exception) -> object:
+    """What to tell the user, who can do something about it; None if it is a bug."""
+    if isinstance(error, DiscorlError):
+        return error
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    return OUT_OF_MEMORY if is_out_of_memory(error) else None
+
+
+def _print_traceback(error: BaseException) -> None:
+    """The whole traceback, in which nothing can command the terminal."""
+    for part in traceback.format_exception(error):
+        for line in part.splitlines():
+            print(printable(line), file=sys.stderr)
 
 
 def _never_fail_to_encode() -> None:

@@ -14,6 +14,8 @@ def search_current_folder(args: list[str]) -> None:
     from the folder of a run.
     """
     here = Path.cwd()
+    if str(here) in sys.path:
+        return
     values = (arg.partition("=")[2] or arg for arg in args)
     is_run = any(os.path.isdir(v) and here.is_relative_to(Path(v).resolve()) for v in values)
     if not is_run and not sys.flags.safe_path:

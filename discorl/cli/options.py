@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -104,6 +105,8 @@ def metavar(hint: Any) -> str:
     """What stands for the value of an option in its help: ``INT``, ``small|paper``."""
     if get_origin(hint) is tuple:
         return f"{metavar(get_args(hint)[0])} ..."
+    if get_origin(hint) is dict:
+        return "JSON"
     if get_origin(hint) is Literal:
         return "|".join(map(str, get_args(hint)))
     if len(parts := _parts(hint)) > 1:
@@ -117,6 +120,8 @@ def shown_default(option: Option) -> str:
     value = option.default
     if isinstance(value, bool) and option.is_flag:
         return "on" if value else "off"
+    if isinstance(value, dict):
+        return json.dumps(value) if value else "none"
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "none"
     return "none" if value == "" else str(value)

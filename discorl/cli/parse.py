@@ -14,8 +14,8 @@ from typing import Any, TypeVar, get_type_hints
 import tyro
 
 from discorl.cli.help import asks_for_help, help_text, terminal_width, wrapped
-from discorl.cli.numbers import NUMBERS
 from discorl.cli.options import Option, groups_of, options_of, typed
+from discorl.cli.values import VALUES
 from discorl.errors import DiscorlError
 from discorl.suggestions import did_you_mean
 
@@ -86,7 +86,7 @@ def _ask_tyro(what: Any, options: Sequence[Option], args: list[str], **how: Any)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(what, args=args, registry=NUMBERS, **how)
+            return tyro.cli(what, args=args, registry=VALUES, **how)
     except SystemExit as stop:
         cause: BaseException | None = stop
         while (cause := cause.__context__) is not None:

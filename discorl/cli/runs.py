@@ -48,6 +48,7 @@ def compare_runs(
 def evaluate_run(
     run: tyro.conf.Positional[Path],
     best: bool = False,
+    task: str | None = None,
     episodes: int = 100,
     seeds: tuple[int, ...] = (0,),
     greedy: bool = False,
@@ -63,6 +64,8 @@ def evaluate_run(
     Args:
         run: Folder of a run.
         best: Play the best agent that --eval-every has found, instead of the last one.
+        task: The environment, if it was given from Python, or another one for the agent to play: a
+            task, such as MODULE:FUNCTION of yours.
         episodes: How many episodes to play for each seed.
         seeds: Seeds for the environment and for the agent's random choices.
         greedy: Always take the likeliest action, instead of sampling from the policy.
@@ -81,7 +84,7 @@ def evaluate_run(
 
     if video is not None:
         check_video_path(video)
-    agent = load_agent(run, choose_device(device), best)
+    agent = load_agent(run, choose_device(device), best, env=task)
     result = evaluate(agent, episodes, seeds, greedy, num_envs, max_steps)
     print_evaluation(result, Console())
     if json is not None:

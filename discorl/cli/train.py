@@ -18,6 +18,7 @@ from discorl.training.config import CheckpointConfig, EnvConfig, TrainConfig
 
 def train_command(args: list[str]) -> int:
     """Train an agent, or resume a run; returns the exit code."""
+    from discorl.training.build import PYTHON_ENV
     from discorl.training.rule_choice import read_config
     from discorl.training.train import resume, train
 
@@ -29,14 +30,16 @@ def train_command(args: list[str]) -> int:
         raise DiscorlError("--steps and --env-steps both say how long to train: give one of them")
     if (folder := folder_to_resume(args)) is None:
         return 130 if train(parse_train(args)).interrupted else 0
-    config, _ = read_config(folder)
+    config, content = read_config(folder)
+    env = value_of("--task", args) if content.get(PYTHON_ENV) else None
+    args = args if env is None else without("--task", args)
     task, args = _task_and_options(args)
     if task not in (None, config.task):
         raise DiscorlError(f"{folder} is a run on {config.task}, not on '{task}': leave that out")
     args = [_long_name(arg, config.task) for arg in args]
     changes = parse_changes(ResumeArgs, "train", folder, config, args)
     skip_replay = changes.pop("skip_replay")
-    done = resume(replace(config, **changes), skip_replay=skip_replay)
+    done = resume(replace(config, **changes), env=env, skip_replay=skip_replay)
     return 130 if done.interrupted else 0
 
 
@@ -144,6 +147,8 @@ class ResumeArgs:
     """Stop the run if the loss is NaN or larger than this, and keep the state from before."""
     optimiser: ResumedOptimiser
     env: ResumedEnv
+    task: str
+    """The environment, if it was given from Python: a task, such as MODULE:FUNCTION of yours."""
     skip_replay: bool = False
     """Keep the newest agent, even of a run that diverged, but start with an empty replay."""
 

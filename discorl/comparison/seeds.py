@@ -82,7 +82,7 @@ def _settings(run: RunRecord) -> dict[str, Any]:
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name != "kwargs":  # which are one setting together
             yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

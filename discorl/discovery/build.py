@@ -133,7 +133,7 @@ def make_environment(
 ) -> Env:
     """The copies of a task that some agents share; a ready ``env`` has as many as it has."""
     options = config.env
-    with importing_for(resumed, task) if resumed else nullcontext():
+    with importing_for(resumed, task, options.wrappers) if resumed else nullcontext():
         if env is None and is_tensor_task(task):
             made = make_env(task, num_envs, device)  # which takes no options
         elif env is None:

@@ -228,6 +228,8 @@ class DiscoverConfig:
             raise DiscorlError("tasks: name at least one, as in --tasks catch:5x5*2")
         for text in groups_of((*self.tasks, *self.held_out)):
             GroupConfig.parse(text, self.net)
+        if self.env.exact_resume:
+            raise DiscorlError("--env.exact-resume is only for 'discorl train': remove it")
         if self.env.suite is not None:
             raise DiscorlError("env.suite: a population has its suites' default options; remove it")
         if any(n < self.window.num_updates for n in self.budgets):

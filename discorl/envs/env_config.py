@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from discorl.bounds import check_at_least
+from discorl.envs.named_code import NAME
 from discorl.envs.suites.suite_settings import SuiteSettings
 from discorl.errors import DiscorlError
 
@@ -18,6 +19,11 @@ MAX_ACTION_BINS = 10_000
 class EnvConfig:
     """Environments from Gymnasium and other packages. The names also work without 'env.'."""
 
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments to make the environment with, as JSON: '{"continuous": true}'."""
+    wrappers: tuple[str, ...] = ()
+    """Functions or classes that wrap each copy of the environment, each as MODULE:FUNCTION; the
+    first is the innermost."""
     truncation: Literal["bootstrap", "terminate"] = "bootstrap"
     """What happens at a time limit: bootstrap adds the discounted value of the final state to the
     last reward; terminate treats it as a real end, as the reference does. Rules without a value
@@ -28,6 +34,10 @@ class EnvConfig:
     autoreset: Literal["same-step", "next-step"] = "same-step"
     """When a copy resets: in the step that ends the episode, or in an extra step that is left out
     of learning."""
+    exact_resume: bool = False
+    """Resume in the middle of episodes: each has a seed of its own, and is played again from it by
+    the same actions. That takes an environment in which nothing else matters; if one shows
+    something else than before, new episodes begin, and a message says so."""
     action_bins: int = 5
     """How many evenly spaced values each dimension of a continuous action can take, from its
     lowest to its highest. The agent chooses among all combinations."""
@@ -37,6 +47,9 @@ class EnvConfig:
     image_layout: Literal["auto", "channels-first", "channels-last"] = "auto"
     """Which axis of an image holds the channels; auto picks the first if it is shorter than the
     last, otherwise the last."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of their discounted sum, and clip them to
+    plus or minus 10, before scaling. Reported episode returns are as the environment gave them."""
     reward_scale: float = 1.0
     """Multiply every reward by this. Reported episode returns are unscaled."""
     reward_clip: float | None = None
@@ -52,9 +65,18 @@ class EnvConfig:
             )
         if self.reward_clip is not None and not 0 < self.reward_clip < math.inf:
             raise DiscorlError(f"env: reward_clip must be a number above 0, not {self.reward_clip}")
+        if self.exact_resume and self.autoreset != "same-step":
+            raise DiscorlError("env: exact_resume needs --autoreset same-step")
+        if not all(isinstance(name, str) for name in self.kwargs):
+            raise DiscorlError("env: kwargs must be named, as in {'continuous': True}")
+        for name in self.wrappers:
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise DiscorlError(f"env: a wrapper is written MODULE:FUNCTION, not {name!r:.80}")
 
 
-MAKING = ("workers", "autoreset")
+BY_NAME = ("kwargs", "wrappers")
+"""Settings of an environment that has a name and is made here."""
+MAKING = ("workers", "autoreset", "exact_resume")
 """Settings of how copies of an environment are made."""
 OURS = ("truncation", "suite")
 """Not checked here: training handles time limits, and suite options have their own check."""

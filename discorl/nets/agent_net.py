@@ -88,6 +88,12 @@ class AgentNet(nn.Module):
             else None
         )
 
+    @property
+    def has_independent_rows(self) -> bool:
+        """Whether each state's predictions depend on its observation alone, in all layers of ours:
+        a core mixes time steps, and a torso that is not ours could mix anything."""
+        return self.core is None and type(self.torso).__module__.startswith("discorl.")
+
     def forward(self, observation: Observation) -> AgentOutput:
         """Every head, without memory."""
         return self.output(observation)

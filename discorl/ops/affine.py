@@ -49,12 +49,16 @@ class _Linear(Function):
     ) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         (grad,), (of_x, of_weight, of_bias, *_) = grads, ctx.needs_input_grad
-        return (
-            _product(grad, weight, *ctx.how) if of_x else None,
-            _product(grad.T, x, *ctx.how) if of_weight else None,
-            grad.sum(0) if of_bias else None,
-            *(None, None),
-        )
+        by_kernel, is_rounded = ctx.how
+        rows = native.rows_with_gradient(len(grad)) if by_kernel else None
+        if rows is None:
+            to_x = _product(grad, weight, *ctx.how) if of_x else None
+            to_weight = _product(grad.T, x, *ctx.how) if of_weight else None
+        else:
+            mm_of_rows, mm_over_rows = torch.ops.discorl.mm_of_rows, torch.ops.discorl.mm_over_rows
+            to_x = mm_of_rows(grad, weight, rows, is_rounded) if of_x else None
+            to_weight = mm_over_rows(grad, x, rows, is_rounded) if of_weight else None
+        return to_x, to_weight, grad.sum(0) if of_bias else None, None, None
 
 
 def _product(a: Tensor, b: Tensor, by_kernel: bool, is_rounded: bool) -> Tensor:

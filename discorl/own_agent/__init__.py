@@ -9,13 +9,15 @@ optimiser, the replay, the target network and the rule's memory. If you have you
 replay, take just the loss, from ``DiscoUpdateRule.loss``.
 
 Code written for disco-torch's ``DiscoTrainer`` and ``collect_rollout`` runs with the import line
-changed; replay, batches, optimiser and counters are the same. What differs, on purpose:
+changed, with all their arguments (``disco_torch.py``). Replay, batches, optimiser and counters are
+the same. What differs, on purpose:
 
 - Numbers are the JAX reference's. disco-torch's Retrace reads trace and value one step late.
 - The replay keeps only the behaviour's logits, not y, z, q and aux_pi of every action.
 - A trainer's state also holds the agent, the replay and the random number generators.
 - ``total_loss`` is there from the first step; it is NaN until there is a loss.
-- The rule's settings are fields of ``DiscoRule``, not a dict of hyper-parameters.
+- A rollout is a ``Rollout``. Its parts can be read as those of a dict, but not be changed.
+- ``collect_rollout`` takes no other discount than its default, which does nothing there either.
 """
 
 from discorl.own_agent.collect import AgentRollout, collect_rollout

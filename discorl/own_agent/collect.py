@@ -26,6 +26,7 @@ from discorl.own_agent.contract import (
     policy_logits,
     reset_where,
 )
+from discorl.own_agent.disco_torch import check_discount, part_of
 from discorl.own_agent.noise import noise_from
 from discorl.rules.base import UpdateRule
 from discorl.types import Memory, Params, Rollout, TimeStep
@@ -54,6 +55,21 @@ class AgentRollout(Rollout):
         """The memory as the agent returned it."""
         return tree.index(self.memory, 0)
 
+    def __getitem__(self, key: str) -> Any:
+        """A part as code for disco-torch reads it.
+
+        ``rollout["rewards"]`` is [T-1, B], with the reward that follows each action, and so are
+        ``rollout["discounts"]``.
+        """
+        return part_of(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Rollouts do not change."""
+        raise DiscorlError(
+            f"rollouts do not change: make another one, dataclasses.replace(rollout, "
+            f"{key!s:.60}=...), or change what step_fn returns"
+        )
+
 
 @overload
 def collect_rollout(
@@ -63,10 +79,11 @@ def collect_rollout(
     state: Any = None,
     rollout_len: int = 29,
     device: torch.device | str | None = None,
+    discount: float | None = None,
     *,
     generator: torch.Generator | None = None,
     previous: Rollout | None = None,
-) -> tuple[Rollout, Any, Any]: ...
+) -> tuple[AgentRollout, Any, Any]: ...
 
 
 @overload
@@ -100,7 +117,8 @@ def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
     has one extra time step, whose observation starts the next rollout. Pass
     ``generator=trainer.generator`` so that a resumed run repeats its actions; otherwise PyTorch's
     global generator is used. Pass the last rollout as ``previous`` to say whether an episode begins
-    at the first time step; otherwise it counts as the middle of one, as in disco-torch.
+    at the first time step; otherwise it counts as the middle of one, as in disco-torch. Code for
+    disco-torch may say ``lstm_state`` for ``state``, and ``discount=0.997``.
 
     **An environment from this package**, with parameters by name::
 
@@ -113,6 +131,8 @@ def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """
     if "params" in kwargs or (len(args) > 1 and isinstance(args[1], dict)):
         return _in_environments(*args, **kwargs)
+    if "lstm_state" in kwargs:
+        kwargs["state"] = kwargs.pop("lstm_state")
     return _by_step_fn(*args, **kwargs)
 
 
@@ -148,10 +168,12 @@ def _by_step_fn(
     state: Any = None,
     rollout_len: int = 29,
     device: torch.device | str | None = None,
+    discount: float | None = None,
     *,
     generator: torch.Generator | None = None,
     previous: Rollout | None = None,
 ) -> tuple[Rollout, Any, Any]:
+    check_discount(discount)
     if not isinstance(rollout_len, int) or rollout_len < 1:
         raise DiscorlError(f"rollout_len must be a whole number, 1 or more, not {rollout_len!r}")
     place = torch.device(device) if device is not None else next(agent.parameters()).device
@@ -164,9 +186,9 @@ def _by_step_fn(
         state = fresh
     elif has_state:  # an agent without one passes it through, as disco-torch's loop expects
         _check_memory(state, fresh, batch)
-    reward, discount = _last_of(previous, batch, place)
+    reward, going_on = _last_of(previous, batch, place)
     if has_state:
-        state = reset_where(discount == 0, fresh, state)
+        state = reset_where(going_on == 0, fresh, state)
     start_state = state if form is Form.RECURRENT else None
 
     steps = []
@@ -175,18 +197,18 @@ def _by_step_fn(
             output, new_state = forward_once(agent, form, observation, state)
         logits = policy_logits(output, batch).detach()
         actions = _sample(logits, generator)
-        steps.append((observation, actions, reward, discount, logits))
+        steps.append((observation, actions, reward, going_on, logits))
         obs, rewards, dones = _checked(step_fn(actions.cpu().numpy()))
         observation = _like(_as_observation(obs, place, flat), observation)
         reward = _per_env("rewards", rewards, batch).to(place)
         ended = _per_env("dones", dones, batch).to(place) > 0
-        discount = 1 - ended.float()
+        going_on = 1 - ended.float()
         if has_state:
             state = reset_where(ended, fresh, new_state)
     # No action is taken in the last step; it is there to bootstrap from.
     _, actions, _, _, logits = steps[-1]
     no_action, no_logits = torch.zeros_like(actions), torch.zeros_like(logits)
-    steps.append((observation, no_action, reward, discount, no_logits))
+    steps.append((observation, no_action, reward, going_on, no_logits))
     return AgentRollout(*tree.stack(steps), agent_state=start_state), obs, state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from discorl.agents.agent import adam_clip
 from discorl.agents.replay import Replay
 from discorl.errors import DiscorlError
 from discorl.own_agent.checks import accepted, check_graph, not_finite
+from discorl.own_agent.disco_torch import as_rollout, one_of, with_hyper_params
 from discorl.own_agent.noise import noise_from
+from discorl.own_agent.optimiser import check_same_kind, make_optimiser
 from discorl.own_agent.state import fingerprint, replay_from_plain, replay_to_plain, to_plain
 from discorl.own_agent.update_rule import (
     PREFIX,
@@ -53,9 +56,13 @@ class DiscoTrainer:
 
     ``rule`` is whatever ``DiscoUpdateRule`` takes, or a ``DiscoUpdateRule``; Disco103 is downloaded
     unless it is already on this machine. ``mask_episode_starts=False`` also learns from the first
-    step of each episode, which the reference leaves out; None keeps the rule's own setting.
-    ``optimiser`` replaces the one made from ``lr`` and ``max_grad_value``. Two trainers with the
-    same ``seed`` behave identically.
+    step of each episode, which the reference leaves out, and ``discount`` is what future rewards
+    count; None keeps the rule's own setting. ``optimiser`` (or ``optimizer``) replaces the one made
+    from ``lr`` and ``max_grad_value``: one of torch's that has the agent's parameters, or a
+    ``discorl.optim.Transform``. Two trainers with the same ``seed`` behave identically.
+
+    ``weights_path`` is disco-torch's name for a rule file, and ``hyper_params`` are settings of the
+    rule, by the names that they have there.
 
     An update that would make the loss or the gradient NaN or infinite is skipped, with an error
     that says why; the agent stays as it was. If you catch it, you can continue, but what caused it
@@ -74,9 +81,15 @@ class DiscoTrainer:
         replay_ratio: int = 1,
         max_grad_value: float = 1.0,
         mask_episode_starts: bool | None = None,
-        optimiser: optim.Transform | None = None,
+        discount: float | None = None,
+        optimiser: optim.Transform | torch.optim.Optimizer | None = None,
         seed: int = 0,
+        weights_path: str | Path | None = None,
+        hyper_params: Mapping[str, float] | None = None,
+        optimizer: optim.Transform | torch.optim.Optimizer | None = None,
     ) -> None:
+        if weights_path is not None:
+            rule = one_of(rule if rule != DISCO103 else None, weights_path, "rule", "weights_path")
         _check_settings(lr, max_grad_value)
         _check_counts(replay_capacity, batch_size, replay_ratio, seed)
         params = trainable_params(agent)
@@ -87,6 +100,11 @@ class DiscoTrainer:
             rule = DiscoUpdateRule(rule, device=self.device)
         if mask_episode_starts is not None:
             rule.rule = replace(rule.rule, mask_episode_starts=mask_episode_starts)
+        if hyper_params is not None:
+            rule.rule = with_hyper_params(rule.rule, hyper_params)
+        if discount is not None:
+            returns = replace(rule.rule.returns, discount=discount)
+            rule.rule = replace(rule.rule, returns=returns)
         self.agent = agent
         self.rule = rule
         self.batch_size = batch_size
@@ -99,8 +117,8 @@ class DiscoTrainer:
         """Updates made."""
         self.acting_steps = 0
         """Rollouts seen."""
-        self._optimiser = optimiser or adam_clip(lr, max_grad_value)
-        self._optimiser_state = self._optimiser.init(params)
+        given = one_of(optimiser, optimizer, "optimiser", "optimizer")
+        self._optimiser = make_optimiser(given, adam_clip(lr, max_grad_value), agent, params)
         self._rule_state = rule.init_state(agent)
         self._sample_rng = torch.Generator().manual_seed(seed * 3 + 2)
         self._noise_rng = torch.Generator().manual_seed(seed * 3 + 1)
@@ -108,16 +126,19 @@ class DiscoTrainer:
         self._is_probed = False
         self._last: tuple[UpdateInfo, Rollout] | None = None
 
-    def step(self, rollout: Rollout) -> dict[str, float]:
+    def step(self, rollout: Rollout | Mapping[str, Any]) -> dict[str, float]:
         """Put a rollout into the replay, then learn from ``replay_ratio`` batches drawn from it.
 
         Returns ``total_loss``, its parts (``pi_loss``, ``y_loss``, ``z_loss``, ``aux_loss``,
         ``q_loss``), ``gradient_norm`` and ``update_norm`` of the last update, and the counts
         ``grad_steps``, ``acting_steps``, ``buffer_size`` and ``num_grad_steps_this_call``. Before
         the first update the loss is NaN.
+
+        ``rollout`` is what ``collect_rollout`` returned, a ``Rollout`` of your own, or one that is
+        a dict of tensors as disco-torch has them.
         """
         before = self.replay.state_dict()["storage"]
-        rollout = accepted(rollout, self.device, self.rule.dtype, like=before)
+        rollout = accepted(as_rollout(rollout), self.device, self.rule.dtype, like=before)
         self._probe(rollout)
         self.replay.add(rollout)
         self.acting_steps += 1
@@ -132,9 +153,9 @@ class DiscoTrainer:
             "num_grad_steps_this_call": self.grad_steps - num_before,
         }
 
-    def update(self, rollout: Rollout) -> dict[str, float]:
+    def update(self, rollout: Rollout | Mapping[str, Any]) -> dict[str, float]:
         """Learn once from this rollout, bypassing the replay, in case you have your own."""
-        rollout = accepted(rollout, self.device, self.rule.dtype)
+        rollout = accepted(as_rollout(rollout), self.device, self.rule.dtype)
         self._probe(rollout)
         return self._learn(rollout) | {"grad_steps": self.grad_steps}
 
@@ -153,11 +174,12 @@ class DiscoTrainer:
         ``weights_only=True``. As with modules, the tensors are the trainer's own: save or copy
         them before you continue training.
         """
-        return to_plain(
+        state = to_plain(
             {"version": STATE_VERSION, "rule": self._rule_id()}
             | self._parts()
             | {"replay": replay_to_plain(self.replay)}
         )
+        return state | self._optimiser.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state, bit for bit as if training had never stopped.
@@ -166,13 +188,15 @@ class DiscoTrainer:
         not match, nothing is changed.
         """
         _check_saved(state, self._parts(), self._rule_id())
+        check_same_kind(self._optimiser, state)
         saved = {name: state[name] for name in self._parts()}
         own = tree.map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, saved)
         restored = restore(self._parts(), own)
         replay = replay_from_plain(state["replay"], self.replay.capacity, self.device)
 
+        self._optimiser.load_state_dict(state)
         self.agent.load_state_dict(restored["agent"])
-        self._optimiser_state, self._rule_state = restored["optimiser"], restored["rule_state"]
+        self._optimiser.state, self._rule_state = restored["optimiser"], restored["rule_state"]
         self.replay = replay
         for name, generator in self._rngs().items():
             generator.set_state(restored["rng"][name])
@@ -187,7 +211,7 @@ class DiscoTrainer:
         """What changes as the agent learns, apart from the replay."""
         return {
             "agent": dict(self.agent.state_dict()),
-            "optimiser": self._optimiser_state,
+            "optimiser": self._optimiser.state,
             "rule_state": self._rule_state,
             "rng": {name: rng.get_state() for name, rng in self._rngs().items()},
             "counters": {"grad_steps": self.grad_steps, "acting_steps": self.acting_steps},
@@ -204,15 +228,17 @@ class DiscoTrainer:
                 "the agent's trainable parameters have changed since the trainer was made: "
                 "make a new DiscoTrainer after freezing, unfreezing or adding layers"
             )
-        state = AgentState(params, self._optimiser_state, self._rule_state)
+        state = AgentState(params, self._optimiser.state, self._rule_state)
         with noise_from(self._noise_rng, self.device):
-            state, info = self.rule.update(self.agent, self._optimiser, state, batch)
+            state, info = self.rule.update(self.agent, self._optimiser.transform, state, batch)
         logs = loss_logs(info)
         if not all(map(math.isfinite, logs.values())):
             raise DiscorlError(self._diagnosis(batch, logs))
         with torch.no_grad():
-            torch._foreach_copy_(list(params.values()), [state.params[name] for name in params])
-        self._optimiser_state, self._rule_state = state.optimiser, state.rule
+            logs["update_norm"] = self._optimiser.apply(params, state, info)
+        if not math.isfinite(logs["update_norm"]):
+            raise DiscorlError(self._diagnosis(batch, logs))
+        self._rule_state = state.rule
         self._last = (info, batch)
         self.grad_steps += 1
         return logs

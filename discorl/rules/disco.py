@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -85,6 +86,9 @@ class DiscoRule:
     with a learnt strength plus what the network says; y-hat and z-hat are y and z plus that."""
 
     net: MetaNet = field(init=False, repr=False, compare=False)
+
+    is_stepwise: ClassVar[bool] = True
+    """The loss of a step is a function of that step's predictions alone."""
 
     def __post_init__(self) -> None:
         with torch.device("meta"):  # structure only: parameters are always passed in

@@ -154,7 +154,10 @@ def fetch_disco103(
     url: str = DISCO103_URL, show_progress: bool = True, max_seconds: float = MAX_SECONDS
 ) -> Path:
     """Download Disco103 into the user's cache, verified, or raise after ``max_seconds``."""
-    others = "or use disco-mini, the rule that ships with discorl"
+    others = (
+        "or use disco-mini, the rule that ships with discorl (--rule disco-mini, or "
+        'rule="disco-mini" in Python)'
+    )
     if is_offline():
         raise DiscorlError(
             f"Disco103 is not on this machine, and --offline or {OFFLINE_ENV} forbids to download "

@@ -118,6 +118,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if settings and isinstance(value, dict):
         return from_json(min(settings, key=lambda cls: _misfit(cls, value)), value, f"{where}.")
     for option in options:
+        if typing.get_origin(option) is dict and isinstance(value, dict):
+            return value
         if typing.get_origin(option) is tuple and isinstance(value, list):
             (of_each, *_) = typing.get_args(option)
             return tuple(_convert(of_each, v, f"{where}[{i}]") for i, v in enumerate(value))
@@ -156,7 +158,7 @@ def _described(option: Any) -> str:
         return " or ".join(map(str, typing.get_args(option)))
     if typing.get_origin(option) is tuple:
         return "a list"
-    if dataclasses.is_dataclass(option):
+    if dataclasses.is_dataclass(option) or typing.get_origin(option) is dict:
         return "a group of settings"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     return words.get(option, "a path" if option is Path else "null")

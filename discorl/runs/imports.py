@@ -6,33 +6,39 @@ A folder from elsewhere would otherwise bring the code that it names along.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from discorl.cache import is_trusted
-from discorl.envs.registry import imported_module
+from discorl.envs.named_code import check_makes_environments
+from discorl.envs.registry import imported_module, is_function
 from discorl.errors import DiscorlError
 
 
 @contextmanager
-def importing_for(folder: Path, task: str) -> Iterator[None]:
+def importing_for(folder: Path, task: str, wrappers: Sequence[str] = ()) -> Iterator[None]:
     """Around making the environment of the run in ``folder``, as its config.json names it.
 
-    Raises if the name imports something and another user wrote it.
+    Raises if the names import something and another user wrote them, or if they call a function
+    that is not there to make environments.
     """
-    module = imported_module(task)
-    if module:
+    functions = [name for name in (task, *wrappers) if name in wrappers or is_function(name)]
+    modules = [*filter(None, [imported_module(task)]), *(w.partition(":")[0] for w in wrappers)]
+    for module in modules[:1]:
         _check_writer(folder, module)
     with _without_current(folder):
         try:
+            for name in functions:
+                check_makes_environments(name)
             yield
         except DiscorlError:
-            if module and module not in sys.modules and _is_in(folder, module):
-                raise DiscorlError(
-                    f"the module '{module}' is in {folder}, but nothing is imported from a run's "
-                    "own folder: put it elsewhere, and that folder on PYTHONPATH"
-                ) from None
+            for module in modules:
+                if module not in sys.modules and _is_in(folder, module):
+                    raise DiscorlError(
+                        f"the module '{module}' is in {folder}, but nothing is imported from a "
+                        "run's own folder: put it elsewhere, and that folder on PYTHONPATH"
+                    ) from None
             raise
 
 

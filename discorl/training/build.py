@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,37 @@ def make_copies(
     env: Any = None,
     resumed: Path | None = None,
 ) -> Env:
-    """Any number of copies, for any purpose."""
+    """Any number of copies, for any purpose; ``env`` may also be the name of a task."""
     if env is None:
-        with importing_for(resumed, config.task) if resumed else nullcontext():
+        wrappers = config.env.wrappers
+        with importing_for(resumed, config.task, wrappers) if resumed else nullcontext():
             made = make_env(config.task, num_envs, device, config.env, config.frame_stack)
     else:
-        from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
+        options = config.env
+        if resumed:  # it replaces the one that the run made by name
+            options = replace(options, kwargs={}, wrappers=())
+        if isinstance(env, str):
+            made = make_env(env, num_envs, device, options, config.frame_stack)
+        else:
+            from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
 
-        made = as_env(env, num_envs, device, config.env, f"'{config.task}'")
+            made = as_env(env, num_envs, device, options, f"'{config.task}'")
     set_timeout(made, config.timeout_minutes)
     return made
+
+
+PYTHON_ENV = "python_env"
+"""The entry of config.json that says that the environment was given from Python."""
+
+
+def check_env_is_given(folder: Path, content: dict[str, Any], env: Any) -> None:
+    """Raise if only the user can supply the environment of a run, by its config.json."""
+    if env is None and content.get(PYTHON_ENV):
+        raise DiscorlError(
+            f"{folder} was trained on an environment that was given from Python, and needs it "
+            "again: pass env= to load_agent or resume, or on the command line "
+            "--task MODULE:FUNCTION, a function of yours that makes it"
+        )
 
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:

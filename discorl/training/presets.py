@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from discorl.envs.registry import family
 from discorl.envs.suites import default_settings
 from discorl.errors import DiscorlError
 from discorl.nets.meta_net import MetaNetSizes
@@ -180,7 +181,7 @@ def for_disco_rule(config: TrainConfig, rule: DiscoRule) -> TrainConfig:
 
 
 def _for_small_rule(config: TrainConfig) -> TrainConfig:
-    prefix = config.task.partition(":")[0]
+    prefix = _prefix(config.task)
     if prefix in {*PAPER, "minatar", "minigrid"}:
         return config
     return replace(
@@ -207,7 +208,7 @@ def _for_actor_critic(config: TrainConfig) -> TrainConfig:
 
     Where returns are small, a plain value learns sooner than the reference's bins.
     """
-    prefix = config.task.partition(":")[0]
+    prefix = _prefix(config.task)
     if prefix not in SMALL_ONLY:
         return config
     optimiser = replace(config.optimiser, learning_rate=1e-3)
@@ -225,7 +226,7 @@ def for_task(task: str, preset: str = "small") -> TrainConfig:
     """The preset that a task starts from, chosen by what stands before the colon."""
     if preset not in ("small", "paper"):
         raise DiscorlError(f"no preset is called '{preset}': use small or paper")
-    prefix = task.partition(":")[0]
+    prefix = _prefix(task)
     if prefix in PAPER:
         return (_paper if preset == "paper" else _small)(task, prefix)
     if preset == "paper":
@@ -234,6 +235,12 @@ def for_task(task: str, preset: str = "small") -> TrainConfig:
         )
     # The defaults are the reference's, of its evaluation on Catch.
     return SMALL_ONLY.get(prefix, TrainConfig)(task)
+
+
+def _prefix(task: str) -> str:
+    """What a preset is chosen by: what stands before the colon; gym for the user's functions."""
+    prefix = task.partition(":")[0]
+    return prefix if prefix in PAPER else family(task)  # dmlab has presets, but no tasks
 
 
 def _paper(task: str, suite: str) -> TrainConfig:

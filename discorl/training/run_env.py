@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from discorl.envs.base import Env, close_env, set_timeout
-from discorl.envs.registry import is_tensor_task, make_env
+from discorl.envs.base import Env, close_env
+from discorl.envs.registry import is_tensor_task
 from discorl.errors import DiscorlError
-from discorl.runs.imports import importing_for
+from discorl.training.build import make_copies
 from discorl.training.config import TrainConfig
 
 FROM_PYTHON = "If it was trained on an environment from Python, pass that again as env="
@@ -22,15 +23,8 @@ def make_run_env(
     folder: Path, config: TrainConfig, num_envs: int, device: torch.device, env: Any = None
 ) -> Env:
     """Copies of a run's environment, with the settings of the run; ``env`` as for ``train``."""
-    if env is None:
-        with importing_for(folder, config.task):
-            made = make_env(config.task, num_envs, device, config.env, config.frame_stack)
-    else:
-        from discorl.envs.gymnasium import as_env  # imported late: Gymnasium loads slowly
-
-        made = as_env(env, num_envs, device, config.env, f"'{config.task}'")
-    set_timeout(made, config.timeout_minutes)
-    return made
+    config = replace(config, env=replace(config.env, exact_resume=False))  # nothing is resumed
+    return make_copies(num_envs, config, device, env, folder)
 
 
 @contextmanager

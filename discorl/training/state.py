@@ -36,6 +36,8 @@ class EnvMemory:
 
     def __init__(self, env: Env) -> None:
         self._env = env
+        self.is_ahead = False
+        """Whether a step was begun that is not in the rest of the state."""
 
     def state_dict(self) -> dict[str, Any]:
         return getattr(self._env, "state_dict", dict)()
@@ -43,6 +45,18 @@ class EnvMemory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self._env.load_state_dict(state)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def recording(self) -> list[dict[str, Any]] | None:
+        """The episodes that are being played, if they can be played again."""
+        if self.is_ahead:
+            return None
+        return getattr(self._env, "recording", lambda: None)()
+
+    def replay(self, recording: Any) -> str | None:
+        """Play them again; says what went differently, or nothing. None if none are recorded."""
+        if recording is None or self.recording() is None:
+            return None
+        return self._env.replay(recording)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass
@@ -116,6 +130,8 @@ def snapshot(state: TrainState, reward_settings: dict[str, float | None]) -> dic
         for part in [getattr(state, f.name)]
     }
     own = {name: part for name, part in parts.items() if name not in SHARED}
+    if (recording := state.env_memory.recording()) is not None:
+        own |= {"recording": recording, "timestep": _settled(state.timestep)}
     everyones = distributed.gather(own)
     if everyones is None:
         return None
@@ -123,11 +139,22 @@ def snapshot(state: TrainState, reward_settings: dict[str, float | None]) -> dic
     return {"kind": KIND, "shared": shared, "processes": everyones}
 
 
+def _settled(timestep: TimeStep) -> TimeStep:
+    """What the next step needs of a time step, which always has the same parts.
+
+    Whether an episode was cut off there matters only to its reward, which is complete.
+    """
+    raw = timestep.reward if timestep.raw_reward is None else timestep.raw_reward
+    return dataclasses.replace(timestep, truncated=None, final_observation=None, raw_reward=raw)
+
+
 class Restored(NamedTuple):
     """What could be restored; the rest started over."""
 
     environments: bool
     replay: bool
+    disagreement: str = ""
+    """What recorded environments did differently as their episodes were played again."""
 
 
 def restore_state(
@@ -148,8 +175,7 @@ def restore_state(
     rewards = own.get("reward_settings", before.reward_settings)
     has_replay = not skip_replay and rewards == config.reward_settings
     is_filled = own["replay"]["storage"] is not None  # unless the first step failed
-    is_exact = bool(tree.leaves(state.env_state))
-    begun_anew = () if is_exact else ("env_state", "timestep")
+    begun_anew = ()
     if has_replay and is_filled:
         # Acting for one rollout shows what the replay stores; nothing of it is kept.
         scratch = torch.Generator(device=state.act_rng.device).manual_seed(0)
@@ -157,7 +183,11 @@ def restore_state(
         rollout, _ = act(agent.net, state.agent.params, env, start, config.rollout_length)
         state.replay.add(rollout)
     else:
-        begun_anew = (*begun_anew, "replay")
+        begun_anew = ("replay",)
+    differs = state.env_memory.replay(own.get("recording"))
+    is_exact = bool(tree.leaves(state.env_state)) or differs == ""
+    begun_anew = begun_anew if is_exact else (*begun_anew, "env_state", "timestep")
+    state.timestep = state.timestep if differs is None else _settled(state.timestep)
     for f in dataclasses.fields(state):
         part = getattr(state, f.name)
         if f.name in begun_anew:
@@ -178,7 +208,7 @@ def restore_state(
         state.env_state, state.timestep = env.reset(state.act_rng)
         state.core_state = agent.initial_memory(env.num_envs, state.act_rng.device)
         state.episodes.restart()
-    return Restored(is_exact, has_replay)
+    return Restored(is_exact, has_replay, differs or "")
 
 
 def _distribute(loaded: dict[str, Any] | None) -> dict[str, Any]:

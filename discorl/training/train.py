@@ -27,7 +27,13 @@ from discorl.runs.files import save_params
 from discorl.runs.metrics import Row, is_due
 from discorl.runs.program import Asked, Diverged, RunResult
 from discorl.runs.run import run
-from discorl.training.build import compiled, make_agent, make_environment
+from discorl.training.build import (
+    PYTHON_ENV,
+    check_env_is_given,
+    compiled,
+    make_agent,
+    make_environment,
+)
 from discorl.training.callback import Callback
 from discorl.training.checkup import checkup_table
 from discorl.training.config import MAY_CHANGE, TrainConfig
@@ -57,6 +63,7 @@ def train(
 
     ``env`` replaces the environment that ``config.task`` names: a function that makes a
     ``gymnasium.Env``, a ready ``gymnasium.vector.VectorEnv``, or an environment of our own kind.
+    To evaluate the agent or to resume the run, give it again.
     Ctrl-C ends the run early, and so does an environment that fails; what was learnt is kept, and
     ``resume`` continues from it. Started by torchrun, the processes share the environments and the
     batch.
@@ -84,7 +91,8 @@ def resume(
 
     ``config`` is what ``read_config`` gave; ``training.config.MAY_CHANGE`` lists what may differ.
     With environments on tensors the result is the same, bit for bit, as that of a run that was
-    never interrupted. Others, such as Gymnasium's, start new episodes.
+    never interrupted. Others, such as Gymnasium's, start new episodes, unless ``exact_resume`` is
+    on in ``config.env``.
 
     A run that diverged goes back to its last good checkpoint. With ``skip_replay`` it keeps the
     newest agent instead, and starts with an empty replay. Rewards of another scale need one, too.
@@ -121,6 +129,8 @@ class Training:
                 f"{config.out} is a run of {size} process(es), not {ranks.size}: "
                 f"use torchrun --nproc-per-node {size}"
             )
+        if before and config.out:
+            check_env_is_given(config.out, before, self.users_env)
         config = self._completed(config)
         resumed = config.out if before else None
         self.env = make_environment(config, ranks, self.users_env, resumed)
@@ -156,6 +166,7 @@ class Training:
         """Act; store what was seen; learn from a sample of what is stored."""
         self._watching.begin_step(folder)
         state, config = self.state, self.config
+        state.env_memory.is_ahead = True
         try:
             with self.agent.acting():
                 rollout, after = act(
@@ -169,7 +180,7 @@ class Training:
         finally:
             self._check_losses()  # of the step before
         check_rollout(rollout)
-        state.acting = after
+        state.acting, state.env_memory.is_ahead = after, False
         state.replay.add(rollout)
         state.episodes.observe(rollout)
         state.step += 1
@@ -252,7 +263,7 @@ class Training:
 
     def restore(self, content: dict[str, Any] | None) -> str:
         """Set the newborn state to a checkpoint's."""
-        is_exact, has_replay = restore_state(
+        is_exact, has_replay, differs = restore_state(
             *(self.state, content, self.agent, self.env),
             *(self.config, self._before, self._skip_replay),
         )
@@ -261,7 +272,10 @@ class Training:
             notes.append("The rewards have another scale now, so the replay starts empty")
         if not is_exact:
             rest = "; the rest is exact" if has_replay else ""
-            notes.append(f"These environments cannot be saved, so they start new episodes{rest}")
+            why = "These environments cannot be saved, so they"
+            if differs:
+                why = f"The episodes were played again, but {differs}: the environments"
+            notes.append(f"{why} start new episodes{rest}")
         return "\n".join(notes)
 
     def finish(self, folder: Path, rows: Iterable[Row]) -> str:
@@ -290,4 +304,5 @@ class Training:
         # With several processes each has a device of that type.
         used = str(device) if self.ranks.size == 1 else device.type
         rule = {"rule": self.choice.name, "resolved_rule": resolved_rule(self.choice)}
-        return dataclasses.asdict(self.config) | {"device": used} | rule
+        given = {} if self.users_env is None else {PYTHON_ENV: True}
+        return dataclasses.asdict(self.config) | {"device": used} | rule | given

@@ -22,6 +22,7 @@ from discorl.nets.net_config import NetConfig
 from discorl.ops import native
 from discorl.rules.base import UpdateRule
 from discorl.training.agent_files import AGENT, ENV, ENV_OF, read_agent, run_folder
+from discorl.training.build import check_env_is_given
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule, read_config
 from discorl.training.run_env import FROM_PYTHON, make_run_env, sample_env
@@ -191,11 +192,13 @@ def load_agent(
         device: Where the network runs.
         best: The best agent that ``eval_every`` has found, instead of the last one.
         env: For an agent that was trained on an environment from Python: that environment again,
-            as ``train`` takes it. A ready ``gymnasium.Env`` will do for ``predict`` alone.
+            as ``train`` takes it, or the name of a task. A ready ``gymnasium.Env`` will do for
+            ``predict`` alone.
     """
     path, device = Path(path), torch.device(device)
     folder = run_folder(path)
     config, content = read_config(folder)
+    check_env_is_given(folder, content, env)
     saved = read_agent(path, best)
     with sample_env(folder, config, device, env) as made:
         spec = made.spec
@@ -227,8 +230,9 @@ def _like(expected: Params, params: Params) -> Params:
 
 def learn_nothing(env: Env, memory: Params) -> Env:
     """Give an environment what another has learnt, if anything; then it learns no more."""
+    own: Any = env
     if memory and hasattr(env, "load_state_dict"):
-        env.load_state_dict(memory)  # pyright: ignore[reportAttributeAccessIssue]
-    if (normaliser := getattr(env, "normaliser", None)) is not None:
-        normaliser.frozen = True
+        own.load_state_dict(memory)
+    if hasattr(env, "freeze"):
+        own.freeze()
     return env

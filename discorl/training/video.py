@@ -14,8 +14,11 @@ import numpy as np
 from discorl import tree
 from discorl.atomic import write_atomically
 from discorl.envs.base import Env
+from discorl.envs.env_config import EnvConfig
+from discorl.envs.registry import family
 from discorl.errors import DiscorlError
 from discorl.runs.imports import importing_for
+from discorl.training.build import make_copies
 from discorl.training.evaluate import MAX_EPISODE_STEPS
 from discorl.training.pictures import Frame, draw_episode, enlarge
 from discorl.training.trained_agent import LoadedAgent
@@ -78,29 +81,43 @@ def write_video(path: Path | str, frames: list[Frame], fps: int) -> None:
 
 def _stage(agent: LoadedAgent) -> tuple[Env, Callable[[], Frame] | None, int]:
     """One copy of the environment, how it draws itself if it does, and its frames per second."""
-    task = agent.config.task
-    if not task.startswith("gym:"):
+    named = agent.config.task if agent.env is None else agent.env
+    if isinstance(named, str) and family(named) != "gym":
         return agent.make_env(1), None, FPS
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     import gymnasium
 
-    from discorl.envs.gymnasium import as_env
-
-    env_id = task.removeprefix("gym:")
     try:
-        with importing_for(agent.folder, task):
-            drawn = gymnasium.make(env_id, render_mode="rgb_array")
-            drawn.reset()
-            _pixels(drawn)
+        drawn = _drawn(agent, named)
+        if drawn is None:
+            return agent.make_env(1), None, FPS
+        drawn.reset()
+        _pixels(drawn)
     except gymnasium.error.DependencyNotInstalled as e:
         raise DiscorlError(
-            f"'{env_id}' cannot draw itself: {e}; pip install 'discorl[video]' may help"
+            f"'{agent.config.task}' cannot draw itself: {e}; pip install 'discorl[video]' may help"
         ) from None
     except (gymnasium.error.Error, NotImplementedError, TypeError):
         return agent.make_env(1), None, FPS  # it cannot draw itself
-    here = replace(agent.config.env, workers="sync")  # where it can be looked at
-    env = agent.prepare(as_env(lambda: drawn, 1, agent.device, here, f"'{env_id}'"))
+    # As it is, and where it can be looked at.
+    here = replace(agent.config.env, workers="sync", kwargs={}, wrappers=(), exact_resume=False)
+    config = replace(agent.config, env=here)
+    env = agent.prepare(make_copies(1, config, agent.device, lambda: drawn))
     return env, lambda: _pixels(drawn), int(drawn.metadata.get("render_fps") or FPS)
+
+
+def _drawn(agent: LoadedAgent, named: Any) -> Any:
+    """One environment that draws pictures, if it can; None if it is not one that could."""
+    from discorl.envs.gymnasium.make import make_drawn
+
+    if callable(named):
+        return named()
+    if not isinstance(named, str):
+        return None
+    if agent.env is not None:
+        return make_drawn(named, EnvConfig())
+    with importing_for(agent.folder, named, agent.config.env.wrappers):
+        return make_drawn(named, agent.config.env)
 
 
 def _pixels(env: Any) -> Frame:

@@ -58,3 +58,10 @@ def test_unknown_targets_are_left_out() -> None:
     assert score.value > 0.95
     again = cross_validate(x, wanted, [False], groups, SMALL)
     assert again == [score], "equal seeds give equal scores"
+
+
+def test_inputs_that_hardly_differ() -> None:
+    """As a newborn network's do; the scale of inputs says nothing."""
+    x, groups = some_data()
+    (score,) = cross_validate(-6.4 + 1e-3 * x, x[:, :1], [False], groups, SMALL)
+    assert score.value > 0.95

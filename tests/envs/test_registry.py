@@ -79,11 +79,15 @@ def test_wrong_names_and_sizes(name: str, message: str) -> None:
 
 
 CHANGED: dict[str, Any] = {
+    "kwargs": {"size": 3},
+    "wrappers": ("gymnasium.wrappers:TimeAwareObservation",),
     "workers": "async",
     "autoreset": "next-step",
+    "exact_resume": True,
     "action_bins": 7,
     "normalize_observations": True,
     "image_layout": "channels-last",
+    "normalize_rewards": True,
     "reward_scale": 0.1,
     "reward_clip": 1.0,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -143,9 +144,20 @@ def from_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_environment_from_python_is_given_again(from_python: Path) -> None:
-    with pytest.raises(DiscorlError, match="pass that again as env="):
+def as_earlier_versions_wrote_it(folder: Path, to: Path) -> Path:
+    """The run without the note that its environment came from Python."""
+    shutil.copytree(folder, to)
+    content = json.loads((to / "config.json").read_text())
+    del content["python_env"]
+    (to / "config.json").write_text(json.dumps(content))
+    return to
+
+
+def test_an_environment_from_python_is_given_again(from_python: Path, tmp_path: Path) -> None:
+    with pytest.raises(DiscorlError, match=r"was given from Python.*pass env= to load_agent"):
         load_agent(from_python)
+    with pytest.raises(DiscorlError, match="pass that again as env="):
+        load_agent(as_earlier_versions_wrote_it(from_python, tmp_path / "old"))
     agent = load_agent(from_python, env=Named)
     expected, _ = agent.predict(np.ones(3, np.float32))
     assert evaluate(agent, 2, num_envs=2, max_steps=9).seeds[0].lengths
@@ -175,8 +187,10 @@ def test_a_ready_environment_stays_as_it_is(from_python: Path) -> None:
 def test_another_environment_under_a_known_name(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(replace(SMALL, task="gym:CartPole-v1", out=folder), env=Named)
-    with pytest.raises(DiscorlError, match=r"size mismatch.*pass that again as env="):
+    with pytest.raises(DiscorlError, match=r"was given from Python.*pass env= to load_agent"):
         load_agent(folder)
+    with pytest.raises(DiscorlError, match=r"size mismatch.*pass that again as env="):
+        load_agent(as_earlier_versions_wrote_it(folder, tmp_path / "old"))
     assert load_agent(folder, env=Named).predict(np.zeros(3))[0] in (0, 1)
     with pytest.raises(DiscorlError, match="size mismatch") as error:
         load_agent(folder, env=lambda: gymnasium.make("CartPole-v1"))

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.envs.env_config import EnvConfig
+from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.interface import Interface
-from discorl.envs.gymnasium.normalise import ObservationNormaliser
+from discorl.envs.gymnasium.normalise import REWARD, ObservationNormaliser, RewardNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
-from discorl.envs.gymnasium.vector import close_vector, one_line
+from discorl.envs.gymnasium.vector import close_vector
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv, dead_worker
 from discorl.errors import DiscorlError, EnvFailure
 from discorl.types import EnvSpec, Observation, TimeStep
@@ -67,6 +68,9 @@ class GymnasiumEnv:
         self.normaliser = ObservationNormaliser(
             _vectors(self._leaves) if wanted else {}, num_agents
         )
+        self._rewards = None
+        if self._options.normalize_rewards:
+            self._rewards = RewardNormaliser(self.num_envs, num_agents)
         self._warned = False
 
     @property
@@ -84,6 +88,8 @@ class GymnasiumEnv:
     def reset(self, generator: torch.Generator) -> tuple[np.ndarray | None, TimeStep]:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
         shown, _ = self._call("reset", seed=seed)
+        if self._rewards:
+            self._rewards.begin()
         zeros = torch.zeros(self.num_envs, device=self.device)
         wastes_steps = self._autoreset == AutoresetMode.NEXT_STEP
         timestep = TimeStep(
@@ -119,7 +125,7 @@ class GymnasiumEnv:
         raw = self._tensor(np.asarray(reward, np.float32))
         timestep = TimeStep(
             observation,
-            self._learnt_from(raw),
+            self._learnt_from(raw, state, ended),
             self._tensor(~starts).float(),
             is_dead=None if state is None else self._tensor(ended),
             truncated=self._tensor(truncated) if truncated.any() else None,
@@ -147,6 +153,8 @@ class GymnasiumEnv:
         shown, _ = self._call("reset", seed=seed, options={"reset_mask": begun.copy()})
         # The others are not counted again, nor are they shown with other statistics than before.
         fresh = self._observe(shown, counted=begun, rows=begun)
+        if self._rewards:
+            self._rewards.begin(begun)
         raw = timestep.raw_reward
         return None if state is None else state & ~begun, TimeStep(
             tree.where(copies, fresh, timestep.observation),
@@ -157,16 +165,39 @@ class GymnasiumEnv:
         )
 
     def forget(self, agents: np.ndarray) -> None:
-        """Start the observation statistics of some agents, [P] bool, from nothing."""
+        """Start the statistics of some agents, [P] bool, from nothing."""
         self.normaliser.forget(agents)
+        if self._rewards:
+            self._rewards.forget(agents)
+
+    def freeze(self) -> None:
+        """From now on nothing is learnt about observations and rewards, as in evaluation."""
+        self.normaliser.frozen = True
+        if self._rewards:
+            self._rewards.frozen = True
 
     def state_dict(self) -> dict[str, Tensor]:
         """What an agent needs of this environment besides its parameters; mostly nothing."""
-        return self.normaliser.state_dict()
+        rewards = self._rewards.state_dict() if self._rewards else {}
+        return self.normaliser.state_dict() | rewards
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Resume from what ``state_dict`` returned."""
-        self.normaliser.load_state_dict(state)
+        rewards = {}
+        if self._rewards:
+            rewards = {k: x for k, x in state.items() if k.startswith(REWARD)}
+            self._rewards.load_state_dict(rewards)
+        self.normaliser.load_state_dict({k: x for k, x in state.items() if k not in rewards})
+
+    def recording(self) -> list[dict[str, Any]] | None:
+        """The episodes that are being played, if ``exact_resume`` is on: see ``Recorded``."""
+        return list(self._call("call", "recording")) if self._options.exact_resume else None
+
+    def replay(self, recording: list[dict[str, Any]]) -> str:
+        """Play episodes again that were recorded; says what went differently, or nothing."""
+        if len(recording) != self.num_envs:
+            return f"there are {self.num_envs} environments, not {len(recording)}"
+        return next(filter(None, self._call("call", "replay", recording)), "")
 
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
@@ -187,11 +218,16 @@ class GymnasiumEnv:
 
     @property
     def _changes_rewards(self) -> bool:
-        return self._options.reward_scale != 1 or self._options.reward_clip is not None
+        is_scaled = self._options.reward_scale != 1 or self._options.reward_clip is not None
+        return is_scaled or self._rewards is not None
 
-    def _learnt_from(self, raw: Tensor) -> Tensor:
-        """The reward that the agent is trained on."""
-        reward = raw * self._options.reward_scale if self._options.reward_scale != 1 else raw
+    def _learnt_from(self, raw: Tensor, dead: np.ndarray | None, ended: np.ndarray) -> Tensor:
+        """The reward that the agent is trained on; steps that were ``dead`` only reset."""
+        reward = raw
+        if self._rewards:
+            counted = np.ones(self.num_envs, bool) if dead is None else ~dead
+            reward = self._tensor(self._rewards(raw.cpu().numpy(), counted, ended))
+        reward = reward * self._options.reward_scale if self._options.reward_scale != 1 else reward
         clip = self._options.reward_clip
         return reward if clip is None else reward.clamp(-clip, clip)
 

@@ -14,7 +14,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
+from discorl.envs.gymnasium.recorded import Recorded
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv
 from discorl.errors import DiscorlError, EnvFailure
@@ -32,22 +34,39 @@ def make_vector(
     autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
     *,
     copy: bool = False,
+    recorded: bool = False,
 ) -> VectorEnv:
     """One vector environment of one copy from each factory.
 
     Without ``copy`` a step is shown in the same arrays as the one before, which is right where
-    observations become tensors at once.
+    observations become tensors at once. ``recorded`` ones can play their episodes again.
     """
     if not factories:
         raise DiscorlError("num_envs must be at least 1, not 0")
-    guarded = [partial(_Guard.around, factory, i) for i, factory in enumerate(factories)]
+    guarded = [partial(_Guard.around, factory, i, recorded) for i, factory in enumerate(factories)]
     try:
         kind: type[VectorEnv] = SyncVectorEnv if workers == "sync" else ReportingAsyncVectorEnv
         return call_without_exit(kind, guarded, copy=copy, autoreset_mode=autoreset)
     except PASS:
         raise
     except BaseException as e:
-        raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from None
+        raise DiscorlError(f"cannot run {len(factories)} copies together: {one_line(e)}") from e
+
+
+def make_guarded(factory: Factory, who: str) -> gymnasium.Env:
+    """What the factory makes, if it is an environment; ``who`` is its name in errors."""
+    try:
+        env = factory()
+    except PASS:
+        raise
+    except BaseException as e:
+        raise DiscorlError(f"{who} could not be made: {one_line(e)}") from e
+    if not isinstance(env, gymnasium.Env):
+        made = type(env).__name__
+        raise DiscorlError(f"the factory of {who} made a {made}, not a gymnasium.Env")
+    if not isinstance(getattr(env, "action_space", None), gymnasium.Space):
+        raise DiscorlError(f"{who} has no action space: set its action_space")
+    return env
 
 
 class _Guard(gymnasium.Wrapper):
@@ -59,22 +78,10 @@ class _Guard(gymnasium.Wrapper):
         self._leaves = observation_leaves(env.observation_space, self._who, "auto")
 
     @classmethod
-    def around(cls, factory: Factory, index: int) -> gymnasium.Env:
+    def around(cls, factory: Factory, index: int, recorded: bool) -> gymnasium.Env:
         """Make an environment and guard it."""
-        try:
-            env = factory()
-        except PASS:
-            raise
-        except BaseException as e:
-            raise DiscorlError(f"environment {index} could not be made: {one_line(e)}") from e
-        if not isinstance(env, gymnasium.Env):
-            raise DiscorlError(
-                f"the factory of environment {index} made a {type(env).__name__}, not a "
-                "gymnasium.Env"
-            )
-        if not isinstance(getattr(env, "action_space", None), gymnasium.Space):
-            raise DiscorlError(f"environment {index} has no action space: set its action_space")
-        return cls(env, index)
+        env = make_guarded(factory, f"environment {index}")
+        return cls(Recorded(env, index) if recorded else env, index)
 
     def close(self) -> None:
         with self._naming("close"):
@@ -122,12 +129,3 @@ def close_vector(envs: VectorEnv) -> None:
         envs.close(terminate=True)
     else:
         envs.close()
-
-
-def one_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # its own __str__ fails
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import traceback
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,10 +75,13 @@ class ReportingAsyncVectorEnv(AsyncVectorEnv):
             return
         failures = [self.error_queue.get() for _ in range(num_errors)]
         self._state = AsyncState.DEFAULT
-        index, kind, message, _ = min(failures, key=itemgetter(0))
+        index, kind, message, trace = min(failures, key=itemgetter(0))
         if issubclass(kind, DiscorlError):
-            raise kind(message)
-        raise EnvFailure(f"environment {index} failed: {kind.__name__}: {message}")
+            failure = kind(message)
+        else:
+            failure = EnvFailure(f"environment {index} failed: {kind.__name__}: {message}")
+        failure.add_note(f"In the process of environment {index}:\n{trace}")
+        raise failure
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         if terminate:
@@ -167,7 +171,7 @@ def _work(*args: Any) -> None:
             _async_worker(*args)
         except DiscorlError as e:  # only from the constructor: it reports all that come later
             pipe.recv()
-            error_queue.put((index, type(e), str(e), ""))
+            error_queue.put((index, type(e), str(e), traceback.format_exc()))
             pipe.send((None, False))
 
 

@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 
 from discorl.envs.base import check_copies
 from discorl.envs.gymnasium.vector import Factory, Info
+from discorl.envs.named_code import NAME, load_function
 from discorl.envs.suites.copies import vectorise
 from discorl.errors import DiscorlError
 
@@ -55,22 +56,12 @@ class DmEnv(gymnasium.Env):
 
 def factory(name: str, settings: None = None) -> Factory:
     """What makes a copy of what ``MODULE:FUNCTION`` makes when called with a seed, or None."""
-    module_name, _, function_name = name.rpartition(":")
-    if not (module_name and function_name):
+    if not NAME.fullmatch(name):
         raise DiscorlError(
             f"write dm_env:MODULE:FUNCTION, where FUNCTION(seed) makes the environment, not "
             f"'dm_env:{name}'"
         )
-    try:
-        module = import_module(module_name)
-    except ImportError as e:
-        raise DiscorlError(
-            f"cannot import {module_name} ({e}): install it, or put its folder on PYTHONPATH"
-        ) from None
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise DiscorlError(f"{module_name} has no function '{function_name}' to make environments")
-    return partial(DmEnv, function)
+    return partial(DmEnv, load_function(name))
 
 
 def from_dm_env(

@@ -25,10 +25,15 @@ NEVER = 2**63 - 1
 PROBES = 8
 LARGE = 64
 """Terms from which on the sums of a matrix product make it a large one."""
+WORTH = 0.97
+"""Share of rows above which choosing among them does not pay."""
 
 _is_built = False
 _in_use: ContextVar[bool] = ContextVar("native kernels in use", default=False)
 _bf16: ContextVar[bool] = ContextVar("large products of bfloat16", default=False)
+_gradient_in: ContextVar[tuple[tuple[int, int], Tensor] | None] = ContextVar(
+    "rows with a gradient", default=None
+)
 _while_compiling = False
 """The same for torch.compile, which cannot read the above, but compiles again if this changes."""
 
@@ -45,6 +50,32 @@ def kernels(use: bool, bf16: bool = False) -> Iterator[None]:
         _in_use.reset(tokens[0])
         _bf16.reset(tokens[1])
         _while_compiling = before
+
+
+@contextmanager
+def gradient_in(rows: Tensor | None) -> Iterator[None]:
+    """While gradients are taken: the only rows that have any.
+
+    ``rows`` [T-1, B]: whether the gradient of a row may be other than 0, in tensors of all these
+    rows, and in those that have B more after them, whose gradient is 0. None if nothing is known.
+    """
+    known = None
+    if rows is not None:
+        sizes = (rows.numel(), rows.numel() + rows.shape[1])
+        known = sizes, rows.flatten().nonzero().squeeze(1)
+    token = _gradient_in.set(known)
+    try:
+        yield
+    finally:
+        _gradient_in.reset(token)
+
+
+def rows_with_gradient(num_rows: int) -> Tensor | None:
+    """Those of a tensor with so many rows, in ascending order; None if it may be all of them."""
+    sizes, index = _gradient_in.get() or ((), None)
+    if index is None or num_rows not in sizes:
+        return None
+    return index if len(index) < WORTH * num_rows else None
 
 
 def rounds(num_terms: int) -> bool:

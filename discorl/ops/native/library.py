@@ -24,7 +24,7 @@ from discorl.cache import is_trusted, private_cache
 from discorl.errors import DiscorlError
 
 SOURCE = Path(__file__).with_name("rows.cpp")
-SOURCES = (SOURCE, SOURCE.with_name("bf16.h"))
+SOURCES = (SOURCE, SOURCE.with_name("products.h"))
 TORCH = Path(torch.__file__).parent
 FLAGS = (
     *("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),

@@ -29,7 +29,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bf16.h"
+#include "products.h"
 
 #if defined(__linux__) && defined(__x86_64__)
 #define DISCORL_ONEDNN
@@ -64,24 +64,15 @@ bool has_onednn() {
 }
 #endif
 
-// out <- a @ b. By oneDNN on processors that are not Intel's: torch's usual way, MKL, is made for
-// those, and was a tenth slower on an EPYC.
-void multiply(const Tensor& a, const Tensor& b, Tensor& out) {
-#ifdef DISCORL_ONEDNN
-  static const bool prefers_onednn = !__builtin_cpu_is("intel") && has_onednn();
-  if (prefers_onednn && at::globalContext().userEnabledMkldnn() && out.numel() && a.numel()) {
-    at::native::mkldnn_matmul(a, b, out, /*beta=*/0, /*alpha=*/1);
-    return;
-  }
-#endif
-  at::mm_out(out, a, b);
-}
+#ifdef DISCORL_PRODUCTS
+using products::Matrix;
 
-#ifdef DISCORL_BF16
-constexpr bool kHasBf16 = true;
-
-bf16::Matrix as_matrix(const Tensor& x) {
-  return {x.data_ptr<float>(), x.size(0), x.size(1), x.stride(0), x.stride(1)};
+// Its lines may be chosen by an index.
+Matrix as_matrix(const Tensor& x, const int64_t* index = nullptr, int64_t lines = 0) {
+  Matrix m{x.data_ptr<float>(), x.size(0), x.size(1), x.stride(0), x.stride(1), index};
+  if (m.has_rows() && m.rows == 1) m.by_row = m.columns;
+  if (index) (m.has_rows() ? m.rows : m.columns) = lines;
+  return m;
 }
 
 // With rows or columns that lie in one piece.
@@ -89,29 +80,72 @@ Tensor in_order(const Tensor& x) {
   return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous();
 }
 
-std::unique_ptr<bf16::Packed> packed(const Tensor& b) {
-  auto result = std::make_unique<bf16::Packed>(as_matrix(b));
+template <typename Word>
+std::shared_ptr<products::Packed<Word>> packed(const Matrix& b) {
+  auto result = std::make_shared<products::Packed<Word>>(b);
   at::parallel_for(0, result->panels(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) result->pack(p);
   });
   return result;
 }
 
+// c <- a @ b + bias
+template <typename Word>
+void multiply_by_tiles(const Matrix& a, const Matrix& b, float* c, const float* bias = nullptr) {
+  const auto factor = packed<Word>(b);
+  const int64_t blocks = (a.rows + products::kRowBlock - 1) / products::kRowBlock;
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    products::multiply_rows(a, *factor, c, begin * products::kRowBlock,
+                            std::min(end * products::kRowBlock, a.rows), {bias});
+  });
+}
+#endif
+
+// Whether our own products are faster than what torch has for this processor: MKL is made for
+// Intel's, and was a tenth slower than oneDNN on an EPYC, which was no faster than ours.
+bool prefers_tiles() {
+#ifdef DISCORL_PRODUCTS
+  static const bool result = !__builtin_cpu_is("intel");
+  return result;
+#else
+  return false;
+#endif
+}
+
+// out <- a @ b.
+void multiply(const Tensor& a, const Tensor& b, Tensor& out) {
+  if (!out.numel()) return;
+#ifdef DISCORL_PRODUCTS
+  if (prefers_tiles() && a.numel()) {
+    const Tensor left = in_order(a), right = in_order(b);
+    multiply_by_tiles<products::Single>(as_matrix(left), as_matrix(right), out.data_ptr<float>());
+    return;
+  }
+#endif
+#ifdef DISCORL_ONEDNN
+  static const bool prefers_onednn = !__builtin_cpu_is("intel") && has_onednn();
+  if (prefers_onednn && at::globalContext().userEnabledMkldnn() && a.numel()) {
+    at::native::mkldnn_matmul(a, b, out, /*beta=*/0, /*alpha=*/1);
+    return;
+  }
+#endif
+  at::mm_out(out, a, b);
+}
+
+#if defined(DISCORL_PRODUCTS) && defined(__AVX512BF16__)
+constexpr bool kHasBf16 = true;
+using Rounded = products::Pairs;
+
 // a @ b + bias, with the factors rounded to bfloat16.
 void multiply_rounded(const Tensor& a, const Tensor& b, Tensor& out, const float* bias = nullptr) {
   const Tensor left = in_order(a), right = in_order(b);
-  if (left.size(0) <= bf16::kFewRows && left.is_contiguous() && right.stride(0) == 1) {
-    bf16::multiply_few(left.data_ptr<float>(), left.size(0), right.data_ptr<float>(),
-                       right.stride(1), left.size(1), right.size(1), out.data_ptr<float>(), bias);
+  if (left.size(0) <= products::kFewRows && left.is_contiguous() && right.stride(0) == 1) {
+    products::multiply_few(left.data_ptr<float>(), left.size(0), right.data_ptr<float>(),
+                           right.stride(1), left.size(1), right.size(1), out.data_ptr<float>(),
+                           bias);
     return;
   }
-  const auto factor = packed(right);
-  const bf16::Matrix rows = as_matrix(left);
-  const int64_t blocks = (rows.rows + bf16::kRowBlock - 1) / bf16::kRowBlock;
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-    bf16::multiply_rows(rows, *factor, out.data_ptr<float>(), begin * bf16::kRowBlock,
-                        std::min(end * bf16::kRowBlock, rows.rows), {bias});
-  });
+  multiply_by_tiles<Rounded>(as_matrix(left), as_matrix(right), out.data_ptr<float>(), bias);
 }
 #else
 constexpr bool kHasBf16 = false;
@@ -136,6 +170,67 @@ Tensor product_of(const Tensor& a, const Tensor& b, bool round) {
   if (!out.numel()) return out;
   round ? multiply_rounded(a, b, out) : multiply(a, b, out);
   return out;
+}
+
+// a @ b for some rows of a [N, D], in ascending order; the others' are zeros.
+Tensor product_of_rows(const Tensor& a, const Tensor& b, const Tensor& rows, bool round) {
+  TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "factors differ in size");
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+#ifdef DISCORL_PRODUCTS
+  const bool has_lines = a.stride(1) == 1;
+  if (has_lines && rows.numel() && a.numel() && b.numel() && (round ? kHasBf16 : prefers_tiles())) {
+    Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+    const Tensor right = in_order(b), index = rows.contiguous();
+    const int64_t *chosen = index.data_ptr<int64_t>(), num = index.numel(), width = out.size(1);
+    float* c = out.data_ptr<float>();
+    int64_t next = 0;
+    for (int64_t i = 0; i <= num; ++i) {  // the rows between those chosen
+      const int64_t row = i < num ? chosen[i] : out.size(0);
+      TORCH_CHECK(row >= next && row < out.size(0) + (i == num), "rows are not in order");
+      std::fill_n(c + next * width, (row - next) * width, 0.0f);
+      next = row + 1;
+    }
+    const Matrix left = as_matrix(a, chosen, num);
+#ifdef __AVX512BF16__
+    if (round) {
+      multiply_by_tiles<Rounded>(left, as_matrix(right), c);
+      return out;
+    }
+#endif
+    multiply_by_tiles<products::Single>(left, as_matrix(right), c);
+    return out;
+  }
+#endif
+  Tensor out = at::zeros({a.size(0), b.size(1)}, a.options());
+  return out.index_copy_(0, rows, product_of(a.index_select(0, rows), b, round));
+}
+
+// a.T @ b over some rows of a [N, D] and b [N, E].
+Tensor product_over_rows(const Tensor& a, const Tensor& b, const Tensor& rows, bool round) {
+  TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(0) == b.size(0), "factors differ in size");
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+#ifdef DISCORL_PRODUCTS
+  const bool has_lines = a.stride(1) == 1 && b.stride(1) == 1;
+  if (has_lines && rows.numel() && a.numel() && b.numel() && (round ? kHasBf16 : prefers_tiles())) {
+    Tensor out = at::empty({a.size(1), b.size(1)}, a.options());
+    const Tensor index = rows.contiguous();
+    const int64_t *chosen = index.data_ptr<int64_t>(), num = index.numel();
+    for (int64_t i = 0; i < num; ++i) {
+      TORCH_CHECK(chosen[i] >= 0 && chosen[i] < a.size(0), "index out of range");
+    }
+    const Matrix left{a.data_ptr<float>(), a.size(1), num, 1, a.stride(0), chosen};
+    const Matrix right{b.data_ptr<float>(), num, b.size(1), b.stride(0), 1, chosen};
+#ifdef __AVX512BF16__
+    if (round) {
+      multiply_by_tiles<Rounded>(left, right, out.data_ptr<float>());
+      return out;
+    }
+#endif
+    multiply_by_tiles<products::Single>(left, right, out.data_ptr<float>());
+    return out;
+  }
+#endif
+  return product_of(a.index_select(0, rows).t(), b.index_select(0, rows), round);
 }
 
 // exp(x) for x <= 0, to two units in the last place: 2^n times a polynomial (Cephes' expf).
@@ -241,10 +336,16 @@ Tensor linear_rows(const Tensor& x, const Tensor& weight, const std::optional<Te
 class Factor {
  public:
   Factor(const Tensor& b, bool round) : b_(b), round_(round) {
-#ifdef DISCORL_BF16
-    if (!round) return;
+#ifdef DISCORL_PRODUCTS
+    if (round ? !kHasBf16 : !prefers_tiles()) return;
     b_ = in_order(b);
-    packed_ = packed(b_);
+#ifdef __AVX512BF16__
+    if (round) {
+      rounded_ = packed<Rounded>(as_matrix(b_));
+      return;
+    }
+#endif
+    packed_ = packed<products::Single>(as_matrix(b_));
 #endif
   }
 
@@ -252,22 +353,32 @@ class Factor {
 
   // out <- rows @ b + bias; then, if asked, relu.
   void apply(const Tensor& rows, Tensor& out, const float* bias, bool then_relu) const {
-#ifdef DISCORL_BF16
+    float* c = out.data_ptr<float>();
+#ifdef DISCORL_PRODUCTS
+    const products::Finish finish{bias, then_relu};
+#ifdef __AVX512BF16__
+    if (rounded_) {
+      products::multiply_rows(as_matrix(rows), *rounded_, c, 0, rows.size(0), finish);
+      return;
+    }
+#endif
     if (packed_) {
-      bf16::multiply_rows(as_matrix(rows), *packed_, out.data_ptr<float>(), 0, rows.size(0),
-                          {bias, then_relu});
+      products::multiply_rows(as_matrix(rows), *packed_, c, 0, rows.size(0), finish);
       return;
     }
 #endif
     round_ ? multiply_rounded(rows, b_, out) : multiply(rows, b_, out);
-    if (bias) add_bias(out.data_ptr<float>(), bias, rows.size(0), width(), then_relu);
+    if (bias) add_bias(c, bias, rows.size(0), width(), then_relu);
   }
 
  private:
   Tensor b_;
   bool round_;
-#ifdef DISCORL_BF16
-  std::shared_ptr<bf16::Packed> packed_;
+#ifdef DISCORL_PRODUCTS
+  std::shared_ptr<products::Packed<products::Single>> packed_;
+#ifdef __AVX512BF16__
+  std::shared_ptr<products::Packed<Rounded>> rounded_;
+#endif
 #endif
 };
 
@@ -424,6 +535,7 @@ Tensor lstm_unroll_backward(const Tensor& gates, const Tensor& weight, const Ten
   const float* g = g_.data_ptr<float>();
   const bool* anew = r_.data_ptr<bool>();
   float* o = out.data_ptr<float>();
+  const Factor factor(w_, /*round=*/false);
   at::parallel_for(0, (batch + kLanes - 1) / kLanes, 1, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView no_gradients;
     for (int64_t first = begin * kLanes; first < std::min(end * kLanes, batch); first += kLanes) {
@@ -436,7 +548,7 @@ Tensor lstm_unroll_backward(const Tensor& gates, const Tensor& weight, const Ten
           std::fill_n(hidden.data_ptr<float>() + i * h, h, 0.0f);
           std::fill_n(cell.data_ptr<float>() + i * h, h, 0.0f);
         }
-        multiply(hidden, w_, recurrent);
+        factor.apply(hidden, recurrent, nullptr, false);
         for (int64_t i = 0; i < rows; ++i) {
           const int64_t place = t * batch + first + i;
           const float *x = g + place * 4 * h, *y = recurrent.data_ptr<float>() + i * 4 * h;
@@ -525,6 +637,8 @@ std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor
 TORCH_LIBRARY(discorl, m) {
   m.def("has_bf16() -> bool", [] { return kHasBf16; });
   m.def("mm(Tensor a, Tensor b, bool round=False) -> Tensor");
+  m.def("mm_of_rows(Tensor a, Tensor b, Tensor rows, bool round=False) -> Tensor");
+  m.def("mm_over_rows(Tensor a, Tensor b, Tensor rows, bool round=False) -> Tensor");
   m.def("linear(Tensor x, Tensor weight, Tensor? bias, bool round=False) -> Tensor");
   m.def(
       "softmax_linear(Tensor x, Tensor[] layer_weights, Tensor[] layer_biases, Tensor weight, "
@@ -540,6 +654,8 @@ TORCH_LIBRARY(discorl, m) {
 
 TORCH_LIBRARY_IMPL(discorl, CPU, m) {
   m.impl("mm", product_of);
+  m.impl("mm_of_rows", product_of_rows);
+  m.impl("mm_over_rows", product_over_rows);
   m.impl("linear", linear_rows);
   m.impl("softmax_linear", [](const Tensor& x, at::TensorList weights, at::TensorList biases,
                               const Tensor& weight, const std::optional<Tensor>& bias,

@@ -123,7 +123,7 @@ def test_named_by_its_function() -> None:
     [
         ("", "write dm_env:MODULE:FUNCTION"),
         ("json", "write dm_env:MODULE:FUNCTION"),
-        ("no_such_module:make", "cannot import no_such_module .*PYTHONPATH"),
+        ("no_such_module:make", "there is no module 'no_such_module'.*PYTHONPATH"),
         ("json:make", "json has no function 'make'"),
         ("json:__name__", "json has no function '__name__'"),
     ],

@@ -7,8 +7,8 @@ from shlex import split
 import pytest
 
 from discorl.cli import main
-from discorl.cli.numbers import whole_number
 from discorl.cli.train import parse_train
+from discorl.cli.values import whole_number
 from discorl.errors import DiscorlError
 
 
