@@ -94,6 +94,8 @@ class TimeStep:
     truncated: Tensor | None = None  # [B] bool, ended but not terminated; None if none was
     final_observation: Observation | None = None  # [B, ...], right where ``truncated`` is
     raw_reward: Tensor | None = None  # [B], before scaling and clipping; None if there was neither
+    action_mask: Tensor | None = None  # [B, A] bool, the allowed actions; None if all always are
+    final_action_mask: Tensor | None = None  # [B, A], of ``final_observation``
 
     @property
     def ended(self) -> Tensor:
@@ -110,6 +112,9 @@ class Rollout:
     spends two time steps on that, t+1 and t+2. Both hold the first observation of the new episode
     and discount 0. The reward is at t+1, where ``is_dead`` is True: nothing is learnt from that
     step, and leaving it out of every mean gives what an environment that resets at once would.
+
+    With an ``action_mask``, ``behaviour_logits`` are those of a policy that takes only allowed
+    actions (``ops/masks.py``), and learning is that of an agent which never had the others.
     """
 
     observations: Observation  # [T, B, ...]
@@ -120,6 +125,7 @@ class Rollout:
     is_dead: Tensor | None = None  # [T, B] bool, whether the action at t is ignored; None if never
     raw_rewards: Tensor | None = None  # [T, B], as the environment gave them; None if unchanged
     memory: Memory = None  # of a recurrent agent before step 0, with a time axis: [1, B, ...] each
+    action_mask: Tensor | None = None  # [T, B, A] bool, the allowed actions; None if all always are
 
     FORMER_NAMES: ClassVar = {"core_state": "memory"}  # in files of earlier versions
 

@@ -210,7 +210,7 @@ BAD = {
     "misspelt command": (["trian"], "no command is called 'trian'; did you mean 'train'?"),
     "misspelt option": (["train", "--stepz", "3"], "'--stepz'; did you mean '--steps'?"),
     "no such option": (["train", "--colour", "3"], "'--colour'; 'discorl train catch --help-all'"),
-    "no number": (["train", "--steps", "three"], "--steps: invalid"),
+    "no number": (["train", "--steps", "three"], "--steps: 'three' is not a whole number"),
     "two tasks": (["train", "catch", "cartpole"], "one task at a time"),
     "misspelt task": (["train", "cach"], "did you mean 'catch'?"),
     "task without gym": (["train", "CartPole-v1"], "did you mean 'gym:CartPole-v1'?"),

@@ -173,21 +173,14 @@ HELPS = [
     *("train catch", "train gym:CartPole-v1", "discover suite"),
     *("train ale:Pong", "train minatar:breakout", "train procgen:coinrun", "train nethack:score"),
     *("sweep catch", "tune catch"),
-    *(
-        "analyse",
-        "compare",
-        "evaluate",
-        "export",
-        "envs",
-        "rules list",
-        "rules fetch",
-        "rules export",
-    ),
+    *("analyse", "compare", "evaluate", "export", "envs", "agents publish", "agents pull"),
+    *("rules list", "rules fetch", "rules export", "rules publish", "rules pull"),
 ]
 ELSEWHERE = {
     *("--nproc-per-node", "--nnodes", "--max-restarts"),  # torchrun
     *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
     *("--resume", "--version", "--help", "--help-all", "--offline"),
+    "--rm",  # docker
 }
 
 

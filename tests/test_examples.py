@@ -103,6 +103,14 @@ def test_the_notebook_is_kept_with_its_outputs() -> None:
     assert "/home/" not in shown and "/tmp/" not in shown, "the folders of whoever ran it"
 
 
+def test_the_notebook_installs_what_colab_lacks() -> None:
+    """Before anything else; nothing in it reads a file of this repository."""
+    code = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text())["cells"]]
+    first = next(text for text in code if "import" in text)
+    assert "%pip install --quiet discorl" in first and "find_spec" in first
+    assert not any("../" in text for text in code if "import" in text)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own packages
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,21 @@ print(sorted(heavy & set(sys.modules)))
     assert "discorl.discovery.discover" in after and "discorl.training.train" in after
 
 
+def test_the_image_is_made_from_what_is_there() -> None:
+    """It cannot be built here. What it copies exists and is let through; it ends without rights."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    allowed = (ROOT / ".dockerignore").read_text().split()
+    copied = [line.split()[1:-1] for line in lines if re.match("COPY (?!--from)", line)]
+    assert copied
+    for name in (name for names in copied for name in names):
+        assert (ROOT / name).exists() and f"!{name}" in allowed, name
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users and users[-1] != "root"
+    extras = PROJECT["optional-dependencies"]
+    asked = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
+    assert asked and set(asked[0].split(",")) <= extras.keys()
+
+
 def test_the_changelog_and_the_citation_are_of_this_version() -> None:
     changes, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
     versions = re.findall(r"^## (\S+) - (\S+)$", changes, re.MULTILINE)

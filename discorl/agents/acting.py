@@ -13,6 +13,7 @@ from discorl import tree
 from discorl.agents.network import Network, with_params
 from discorl.envs.base import Env
 from discorl.errors import EnvFailure
+from discorl.ops.masks import mask_logits
 from discorl.rules.base import UpdateRule
 from discorl.types import AgentOutput, Memory, Observation, Params, Rollout, TimeStep
 
@@ -70,6 +71,7 @@ def take_step(
 ) -> tuple[Tensor, Tensor, Acting]:
     """One step: actions [B], the logits they were drawn from, and what comes next."""
     logits, memory = actor.step(at.timestep, at.memory)
+    logits = mask_logits(logits, at.timestep.action_mask)
     actions = choose(logits)
     env_state, timestep = env.step(at.env_state, actions, at.rng)
     return actions, logits, Acting(env_state, timestep, at.rng, memory)
@@ -129,7 +131,11 @@ def add_value_of_the_cut_off(
     if timestep.truncated is None or timestep.final_observation is None:
         return timestep
     rows = timestep.truncated.nonzero().squeeze(1)
-    value = rule.state_value(actor.output_at(rows, timestep.final_observation, memory))
+    output = actor.output_at(rows, timestep.final_observation, memory)
+    if timestep.final_action_mask is not None:
+        allowed = timestep.final_action_mask[rows]
+        output = replace(output, logits=mask_logits(output.logits, allowed))
+    value = rule.state_value(output)
     if value is None:
         return timestep
     reward = timestep.reward.index_add(0, rows, rule.returns.discount * value)
@@ -147,7 +153,9 @@ def assemble(
     """
     steps = shown[:-1]
     actions, logits = zip(*taken, strict=True)
-    observations = [_start_early(now, then) for now, then in zip(steps, shown[1:], strict=True)]
+    early = [_start_early(now, then) for now, then in zip(steps, shown[1:], strict=True)]
+    observations = [observation for observation, _ in early]
+    masks = [mask for _, mask in early if mask is not None]
     is_dead = [x.is_dead for x in steps if x.is_dead is not None]
     raw_rewards = None
     if any(x.raw_reward is not None for x in steps):
@@ -161,23 +169,25 @@ def assemble(
         is_dead=torch.stack(is_dead) if is_dead else None,
         raw_rewards=torch.stack(raw_rewards) if raw_rewards else None,
         memory=memory,
+        action_mask=torch.stack(masks) if masks else None,
     )
 
 
-def _start_early(now: TimeStep, then: TimeStep) -> Any:
-    """The observation of ``now``, but in dead steps that of the next episode's first step.
+def _start_early(now: TimeStep, then: TimeStep) -> tuple[Any, Tensor | None]:
+    """Observation and mask of ``now``, but in dead steps those of the next episode's first step.
 
     The rule reads the state that follows a terminal action. In environments that reset at once,
     that is the first state of the next episode, so it must be here too.
     """
     dead = now.is_dead
     if dead is None or not bool(dead.any()):
-        return now.observation
+        return now.observation, now.action_mask
 
     def choose(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(dead.reshape(-1, *(1,) * (old.dim() - 1)), new, old)
 
-    return tree.map(choose, now.observation, then.observation)
+    shown, new = (now.observation, now.action_mask), (then.observation, then.action_mask)
+    return tree.map(choose, shown, new)
 
 
 def check_rollout(rollout: Rollout) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.burn_in import warm_up, without_burn_in
+from discorl.agents.masking import masked_unroll
 from discorl.agents.network import with_params
 from discorl.errors import DiscorlError
 from discorl.ops import native
@@ -118,11 +119,12 @@ def unroll_and_targets(
     def unroll_one(params: Params, rule_params: Params, rollout: Rollout) -> Unroll:
         rollout = warm_up(agent.net, params, rollout, agent.burn_in)
         reader = agent.rule.reader(rule_params)
-        return with_params(
+        unroll = with_params(
             agent.net,
             params,
             lambda net: net.unroll(rollout, reader, differentiable=differentiable),
         )
+        return masked_unroll(unroll, rollout)
 
     def targets_one(
         rule_params: Params, state: AgentState, unroll: Unroll, rollout: Rollout
@@ -133,6 +135,7 @@ def unroll_and_targets(
             assert reader is not None, "a rule with a target network reads it"
             own = warm_up(agent.net, target_params, rollout, agent.burn_in)
             target = with_params(agent.net, target_params, lambda net: net.read(own, reader))
+            target = masked_unroll(target, own)
         rollout = without_burn_in(rollout, agent.burn_in)
         return agent.rule.targets(
             rule_params, state.rule, state.params, unroll, target, rollout, across

@@ -119,7 +119,7 @@ def _first_paragraph(box: str) -> str:
     lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()[1:]]  # after its title
     is_rule = [not line.strip("─-") for line in lines]
     first = is_rule.index(False)
-    return " ".join(lines[first : is_rule.index(True, first)])
+    return " ".join(lines[first : is_rule.index(True, first)]).removeprefix("Error parsing ")
 
 
 def _as_fields(args: list[str], options: Iterable[Option], usage: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, get_origin
 
 import tyro.constructors as constructors
@@ -18,10 +19,10 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = float(text)
-        if not value.is_integer():
-            raise ValueError(f"{text} is not a whole number") from None
-        return int(value)
+        with suppress(ValueError):
+            if (value := float(text)).is_integer():
+                return int(value)
+        raise ValueError(f"'{text}' is not a whole number") from None
 
 
 @VALUES.primitive_rule

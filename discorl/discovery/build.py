@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from discorl import tree
+from discorl.agents.action_limit import check_num_actions
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.envs import suites
@@ -101,6 +102,10 @@ def make_group(
             f"'{group.task}' has {env.num_envs} copies, but {group.num_agents} agents with "
             f"{config.window.num_envs} each need {num_envs}"
         )
+    window = config.window
+    check_num_actions(
+        rule, env.spec.num_actions, window.rollout_length, window.num_envs + window.num_replayed
+    )
     net = agent_net(env.spec, rule, group.net)
     burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
     optimiser = adam_clip(config.learning_rate, config.max_abs_update)

@@ -164,9 +164,9 @@ class DiscoverConfig:
     """cpu, cuda, mps, or auto for the fastest one available."""
     threads: int | Literal["auto"] = "auto"
     """How many threads to use. Groups on tensor tasks live side by side, one in each thread; what
-    is left over goes into their operations. The number of threads changes no bit of the rule. auto
-    times real steps, at the start and again when they slow down, and picks the fastest. It never
-    uses more than OMP_NUM_THREADS."""
+    is left over goes into their operations. How groups are shared out changes no bit of the rule.
+    auto times real steps, at the start and again when they slow down, and picks the fastest. It
+    never uses more than OMP_NUM_THREADS."""
     out: Common[Path | None] = None
     """Folder for the run; by default a new one in runs/."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from discorl.bounds import check_numbers
 from discorl.ops.categorical import entropy, kl_divergence, log_prob
-from discorl.ops.step_means import live_mean
+from discorl.ops.step_means import live_mean, live_mean_of_actions
 from discorl.types import DiscoTargets, Rollout
 
 
@@ -59,10 +59,13 @@ def prediction_entropy(validation: Validation, is_dead: Tensor | None = None) ->
     return -live_mean(entropy(validation.y), is_dead) - live_mean(entropy(validation.z_a), is_dead)
 
 
-def target_mean(targets: DiscoTargets, is_dead: Tensor | None = None) -> Tensor:
+def target_mean(
+    targets: DiscoTargets, is_dead: Tensor | None = None, action_mask: Tensor | None = None
+) -> Tensor:
     """Squared mean of each target: logits have no scale of their own, and would drift."""
-    present = (x for x in (targets.y, targets.z, targets.pi) if x is not None)
-    first, *others = (live_mean(x, is_dead).square() for x in present)
+    means = [live_mean(x, is_dead) for x in (targets.y, targets.z) if x is not None]
+    means.append(live_mean_of_actions(targets.pi, is_dead, action_mask))
+    first, *others = (mean.square() for mean in means)
     return sum(others, first)
 
 
@@ -85,8 +88,11 @@ def validation_loss(
 
 
 def target_regulariser(
-    targets: DiscoTargets, weights: ObjectiveWeights, is_dead: Tensor | None = None
+    targets: DiscoTargets,
+    weights: ObjectiveWeights,
+    is_dead: Tensor | None = None,
+    action_mask: Tensor | None = None,
 ) -> Tensor:
     """The part that each update adds, by the targets it had."""
-    mean, distance = target_mean(targets, is_dead), target_kl(targets, is_dead)
+    mean, distance = target_mean(targets, is_dead, action_mask), target_kl(targets, is_dead)
     return weights.target_mean * mean + weights.target_kl * distance

@@ -35,7 +35,7 @@ def blank_rollout(
 
     ``lead`` is [P, T, B]; ``memory`` is that of any batch.
     """
-    num_agents, _, batch = lead
+    (num_agents, _, batch), mask = lead, shown.action_mask
     zeros = torch.zeros(lead, device=shown.reward.device)
     return Rollout(
         observations=tree.map(lambda x: x.new_zeros(*lead, *x.shape[1:]), shown.observation),
@@ -45,6 +45,7 @@ def blank_rollout(
         behaviour_logits=zeros.new_zeros(*lead, num_actions),
         is_dead=None if shown.is_dead is None else zeros.bool(),
         memory=tree.map(lambda x: x.new_zeros(num_agents, 1, batch, *x.shape[1:]), memory),
+        action_mask=None if mask is None else mask.new_ones(*lead, num_actions),
     )
 
 

@@ -17,6 +17,7 @@ from discorl.bounds import MAX_AT_ONCE, check_at_least
 from discorl.errors import DiscorlError
 from discorl.meta import objective
 from discorl.meta.meta_value import MetaValue, MetaValueState
+from discorl.ops.masks import mask_logits
 from discorl.types import AgentState, DiscoTargets, Params, Rollout, Targets, UpdateInfo, Values
 
 MemoryMode = Literal["plain", "recompute", "mixed"]
@@ -110,7 +111,9 @@ class Window:
         """What the targets of an update add to the meta-loss. [] or [P]"""
 
         def regulariser_one(targets: DiscoTargets, learnt_from: Rollout) -> Tensor:
-            return objective.target_regulariser(targets, self.weights, learnt_from.is_dead)
+            return objective.target_regulariser(
+                targets, self.weights, learnt_from.is_dead, learnt_from.action_mask
+            )
 
         return self.each(regulariser_one)(targets, learnt_from)
 
@@ -124,7 +127,8 @@ class Window:
         ) -> tuple[Tensor, Tensor, Values]:
             rollout = warm_up(self.agent.net, params, rollout, self.agent.burn_in)
             heads = with_params(self.agent.net, params, lambda net: net.validate(rollout))
-            validation = objective.Validation(*heads)
+            logits, *others = heads
+            validation = objective.Validation(mask_logits(logits, rollout.action_mask), *others)
             logits = validation.logits.detach()
             judged, _ = self.meta_value.estimate(values, rollout, logits)
             advantage = judged.normalized_advantage

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl.ops.categorical import select_action
+from discorl.ops.masks import max_over_actions, mean_over_actions
 from discorl.ops.squash import signed_log1p
 from discorl.types import ActionValues, Rollout
 
@@ -27,6 +28,12 @@ class Experience:
     action_policies: Tensor  # [S, B, A, 3]
     action_values: Tensor  # [S, B, A, 4], which action was taken comes last; 1 without values
     is_dead: Tensor | None = None  # [T, B], see ``Rollout``
+    action_mask: Tensor | None = None  # [T, B, A], see ``Rollout``
+
+    @property
+    def mask_now(self) -> Tensor | None:
+        """The allowed actions of each transition. [S, B, A]"""
+        return None if self.action_mask is None else self.action_mask[:-1]
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,14 @@ def experience(
         -1,
     )
     return Experience(
-        pi, actions, is_terminal, step, action_policies, action_values, rollout.is_dead
+        pi,
+        actions,
+        is_terminal,
+        step,
+        action_policies,
+        action_values,
+        rollout.is_dead,
+        rollout.action_mask,
     )
 
 
@@ -115,7 +129,7 @@ def step_features(
         [
             seen.step,
             *_of_predictions(seen, embeddings),
-            action_embedding.mean(2),
+            mean_over_actions(action_embedding, seen.mask_now),
             select_action(action_embedding, seen.actions),
         ],
         -1,
@@ -136,7 +150,7 @@ def _of_predictions(seen: Experience, embeddings: Embeddings | None) -> list[Ten
 def _over_actions(z: Tensor, seen: Experience) -> list[Tensor]:
     """The taken action's entry, then average under the online policy and maximum, now and next."""
     average = (z * seen.pi.unsqueeze(-1)).sum(2)
-    maximum = z.amax(2)
+    maximum = max_over_actions(z, seen.action_mask)
     return [
         select_action(z[:-1], seen.actions),
         *_now_and_next(average),

@@ -24,6 +24,7 @@ from discorl.nets.meta_features import (
     num_constants,
     step_features,
 )
+from discorl.ops.masks import mask_logits, mean_over_actions
 from discorl.ops.moments import MeanFn
 from discorl.ops.softmax import mlp, softmax_linear
 from discorl.ops.step_means import live_mean_of_steps
@@ -101,8 +102,10 @@ class ActionBlocks(nn.Module):
         widths = [num_inputs, *channels]
         self.layers = nn.ModuleList(Linear(2 * m, n) for m, n in pairwise(widths))
 
-    def forward(self, x: Tensor, common: Tensor | None = None) -> Tensor:
-        """``x`` [..., A, C] -> [..., A, C'].
+    def forward(
+        self, x: Tensor, common: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` [..., A, C] -> [..., A, C']. Means are over the actions that ``mask`` allows.
 
         ``common`` [..., H] stands before ``x`` in the input of the first layer. Being the same for
         all actions it equals its mean, so it is projected once by the sum of both weights.
@@ -111,7 +114,8 @@ class ActionBlocks(nn.Module):
             assert isinstance(layer, Linear)
             num_common = 0 if common is None else common.shape[-1]
             first, mean_first = layer.weight.chunk(2, 1)
-            x_mean = nn.functional.linear(x.mean(-2), mean_first[:, num_common:], layer.bias)
+            mean = mean_over_actions(x, mask)
+            x_mean = nn.functional.linear(mean, mean_first[:, num_common:], layer.bias)
             if common is not None:
                 both = first[:, :num_common] + mean_first[:, :num_common]
                 x_mean = x_mean + nn.functional.linear(common, both)
@@ -141,7 +145,7 @@ class Embedder(nn.Module):
 
     def features(self, seen: Experience, embeddings: Embeddings | None) -> tuple[Tensor, Tensor]:
         """Inputs of each step [S, B, F], and the embedding of each action [S, B, A, C]."""
-        action_embedding = self.actions(action_features(seen, embeddings))
+        action_embedding = self.actions(action_features(seen, embeddings), mask=seen.mask_now)
         return step_features(seen, embeddings, action_embedding), action_embedding
 
 
@@ -200,7 +204,8 @@ class MetaNet(nn.Module):
 
         y_hat = None if self.y_target is None else self.y_target(x)
         z_hat = None if self.z_target is None else self.z_target(x)
-        pi_hat = self.policy_target(self.policy_blocks(action_embedding, common=x)).squeeze(-1)
+        of_actions = self.policy_blocks(action_embedding, common=x, mask=seen.mask_now)
+        pi_hat = mask_logits(self.policy_target(of_actions).squeeze(-1), seen.mask_now)
         log_strength = self._log_strength(x, lifetime_rnn)
         if self.lifetime_input is None or lifetime_rnn is None:
             return MetaOutput(pi_hat, y_hat, z_hat, None, None, log_strength)

@@ -16,6 +16,16 @@ def live_mean(x: Tensor, is_dead: Tensor | None) -> Tensor:
     return (x * weights).sum() / (num_live * x[0, 0].numel())
 
 
+def live_mean_of_actions(x: Tensor, is_dead: Tensor | None, mask: Tensor | None) -> Tensor:
+    """The mean of everything but dead steps and actions that are not allowed. [T', B, A] -> []"""
+    if mask is None:
+        return live_mean(x, is_dead)
+    weights = mask[: len(x)].to(x.dtype)
+    if is_dead is not None:
+        weights = weights * _weights(x, is_dead)[0]
+    return (x * weights).sum() / weights.sum().clamp(min=1)
+
+
 def live_mean_of_steps(x: Tensor, is_dead: Tensor | None) -> Tensor:
     """The mean over time and batch, also without dead steps. [T', B, ...] -> [...]"""
     if is_dead is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from discorl import tree
 from discorl.errors import DiscorlError
+from discorl.ops.masks import mask_logits
 from discorl.own_agent.contract import check_state
 from discorl.types import Rollout
 
@@ -35,6 +37,7 @@ def accepted(
         )
     _check_types(rollout, device, dtype)
     _check_values(rollout)
+    rollout = _masked(rollout)
     if like is not None:
         _check_like(rollout, like)
     check_state(tree.index(rollout.memory, 0), rollout.actions.shape[1])
@@ -107,6 +110,36 @@ def _check_values(rollout: Rollout) -> None:
         )
 
 
+def _masked(rollout: Rollout) -> Rollout:
+    """The rollout with its masks checked, and with the policy that they leave."""
+    mask = rollout.action_mask
+    if mask is None:
+        return rollout
+    shape = tuple(rollout.behaviour_logits.shape)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
+        found = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask)
+        raise DiscorlError(
+            f"rollout.action_mask is {found}, expected torch.bool [T, B, A] = {list(shape)}, True "
+            "where an action is allowed"
+        )
+    if mask.device != rollout.behaviour_logits.device:
+        raise DiscorlError(
+            f"rollout.action_mask is on {mask.device}: move it to the agent's device"
+        )
+    if not bool(mask.any(-1).all()):
+        t, b = (int(i) for i in (~mask.any(-1)).nonzero()[0])
+        raise DiscorlError(f"rollout.action_mask allows no action, first at t = {t}, b = {b}")
+    # No action is taken in the last step.
+    allowed = mask[:-1].gather(-1, rollout.actions[:-1].unsqueeze(-1).long()).squeeze(-1)
+    if not bool(allowed.all()):
+        t, b = (int(i) for i in (~allowed).nonzero()[0])
+        raise DiscorlError(
+            f"rollout.actions has an action that rollout.action_mask forbids, first at t = {t}, "
+            f"b = {b}"
+        )
+    return replace(rollout, behaviour_logits=mask_logits(rollout.behaviour_logits, mask))
+
+
 def _check_like(rollout: Rollout, like: Rollout) -> None:
     """All trajectories in a replay have the same length and kind of observation."""
     if (rollout.memory is None) != (like.memory is None):
@@ -114,6 +147,8 @@ def _check_like(rollout: Rollout, like: Rollout) -> None:
             "either all of a trainer's rollouts have an agent_state or none do: build them with "
             "discorl.AgentRollout(..., agent_state=...), or let collect_rollout do it"
         )
+    if (rollout.action_mask is None) != (like.action_mask is None):
+        raise DiscorlError("either all of a trainer's rollouts have an action_mask or none do")
     new, old = list(_fields(rollout)), list(_fields(like))
     if [name for name, _, _ in new] != [name for name, _, _ in old]:
         raise DiscorlError(

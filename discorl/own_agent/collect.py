@@ -16,6 +16,7 @@ from discorl.agents.acting import Acting, act
 from discorl.agents.network import Network
 from discorl.envs.base import Env
 from discorl.errors import DiscorlError
+from discorl.ops.masks import mask_logits
 from discorl.own_agent.contract import (
     Form,
     check_state,
@@ -31,8 +32,10 @@ from discorl.own_agent.noise import noise_from
 from discorl.rules.base import UpdateRule
 from discorl.types import Memory, Params, Rollout, TimeStep
 
-StepFn = Callable[[np.ndarray], tuple[Any, Any, Any]]
-"""Actions [B] -> (observations [B, ...], rewards [B], dones [B]); resets ended episodes itself."""
+StepFn = Callable[[np.ndarray], tuple[Any, ...]]
+"""Actions [B] -> (observations [B, ...], rewards [B], dones [B]); resets ended episodes itself.
+
+With action masks, those of the observations [B, A] come fourth."""
 
 _NOT_GIVEN: Any = object()
 
@@ -83,6 +86,7 @@ def collect_rollout(
     *,
     generator: torch.Generator | None = None,
     previous: Rollout | None = None,
+    action_mask: Any = None,
 ) -> tuple[AgentRollout, Any, Any]: ...
 
 
@@ -119,6 +123,10 @@ def collect_rollout(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
     global generator is used. Pass the last rollout as ``previous`` to say whether an episode begins
     at the first time step; otherwise it counts as the middle of one, as in disco-torch. Code for
     disco-torch may say ``lstm_state`` for ``state``, and ``discount=0.997``.
+
+    If some actions are not allowed, ``step_fn`` returns the masks of the observations as a fourth
+    value [B, A], True where an action is allowed. ``action_mask`` is that of ``obs``; after the
+    first rollout, ``rollout.action_mask[-1]``.
 
     **An environment from this package**, with parameters by name::
 
@@ -172,6 +180,7 @@ def _by_step_fn(
     *,
     generator: torch.Generator | None = None,
     previous: Rollout | None = None,
+    action_mask: Any = None,
 ) -> tuple[Rollout, Any, Any]:
     check_discount(discount)
     if not isinstance(rollout_len, int) or rollout_len < 1:
@@ -190,15 +199,19 @@ def _by_step_fn(
     if has_state:
         state = reset_where(going_on == 0, fresh, state)
     start_state = state if form is Form.RECURRENT else None
+    mask = None if action_mask is None else _as_mask(action_mask, place)
 
     steps = []
     for _ in range(rollout_len):
         with nullcontext() if generator is None else noise_from(generator, place):
             output, new_state = forward_once(agent, form, observation, state)
         logits = policy_logits(output, batch).detach()
+        _check_mask(mask, logits)
+        logits = mask_logits(logits, mask)
         actions = _sample(logits, generator)
-        steps.append((observation, actions, reward, going_on, logits))
-        obs, rewards, dones = _checked(step_fn(actions.cpu().numpy()))
+        steps.append((observation, actions, reward, going_on, logits, mask))
+        obs, rewards, dones, *masks = _checked(step_fn(actions.cpu().numpy()), mask is not None)
+        mask = _as_mask(masks[0], place) if masks else None
         observation = _like(_as_observation(obs, place, flat), observation)
         reward = _per_env("rewards", rewards, batch).to(place)
         ended = _per_env("dones", dones, batch).to(place) > 0
@@ -206,10 +219,28 @@ def _by_step_fn(
         if has_state:
             state = reset_where(ended, fresh, new_state)
     # No action is taken in the last step; it is there to bootstrap from.
-    _, actions, _, _, logits = steps[-1]
+    _, actions, _, _, logits, _ = steps[-1]
     no_action, no_logits = torch.zeros_like(actions), torch.zeros_like(logits)
-    steps.append((observation, no_action, reward, going_on, no_logits))
-    return AgentRollout(*tree.stack(steps), agent_state=start_state), obs, state
+    _check_mask(mask, logits)
+    steps.append((observation, no_action, reward, going_on, no_logits, mask))
+    *parts, masks = tree.stack(steps)
+    return AgentRollout(*parts, agent_state=start_state, action_mask=masks), obs, state
+
+
+def _as_mask(given: Any, device: torch.device) -> Tensor:
+    """A copy, as with observations."""
+    return _as_tensor("action_mask", given).to(device, torch.bool, copy=True)
+
+
+def _check_mask(mask: Tensor | None, logits: Tensor) -> None:
+    if mask is not None and mask.shape != logits.shape:
+        raise DiscorlError(
+            f"action_mask has shape {list(mask.shape)}, expected [B, A] = {list(logits.shape)}"
+        )
+    if mask is not None and not bool(mask.any(-1).all()):
+        raise DiscorlError(
+            f"action_mask allows no action in environment {int((~mask.any(-1)).nonzero()[0])}"
+        )
 
 
 def _sample(logits: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -281,8 +312,13 @@ def _check_memory(state: Any, fresh: Any, batch: int) -> None:
     check_state(state, batch)
 
 
-def _checked(result: Any) -> tuple[Any, Any, Any]:
-    if not isinstance(result, tuple) or len(result) != 3:
+def _checked(result: Any, has_masks: bool) -> tuple[Any, ...]:
+    if has_masks and isinstance(result, tuple) and len(result) == 3:
+        raise DiscorlError(
+            "step_fn returned no action mask, although collect_rollout was given one: return it "
+            "fourth, as in (observations, rewards, dones, action_mask)"
+        )
+    if not isinstance(result, tuple) or len(result) != 3 + has_masks:
         what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise DiscorlError(
             f"step_fn returned {what}; it must return (observations, rewards, dones), where done "

@@ -10,7 +10,7 @@ from discorl.bounds import check_numbers, check_weights
 from discorl.errors import DiscorlError
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn
-from discorl.ops.step_means import live_mean
+from discorl.rules.diagnostics import shown_means
 from discorl.rules.hand_written import HandWritten
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_values
 from discorl.types import (
@@ -117,4 +117,4 @@ class ActorCritic(HandWritten, ActorCriticSettings):
             "advantage": targets.values.advantage,
             "value": targets.values.value,
         }
-        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}
+        return shown_means(means, rollout)

@@ -12,7 +12,7 @@ from discorl.bounds import check_shares, check_weights
 from discorl.ops.categorical import entropy, kl_divergence
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn
-from discorl.ops.step_means import live_mean
+from discorl.rules.diagnostics import shown_means
 from discorl.rules.hand_written import HandWritten
 from discorl.rules.improvement import STRONG, Improvement, improved_policy
 from discorl.rules.values import ReturnSettings, ValueHead, estimate_action_values
@@ -132,4 +132,4 @@ class CMPO(HandWritten, CMPOSettings):
             "q_value": targets.values.q_value,
             "q_td": targets.values.q_td,
         }
-        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}
+        return shown_means(means, rollout)

@@ -17,7 +17,7 @@ from discorl.nets.meta_net import JoinedMLPs, MetaNet, MetaNetSizes
 from discorl.ops.categorical import entropy, kl_divergence
 from discorl.ops.losses import kl_loss
 from discorl.ops.moments import MeanFn, init_moments
-from discorl.ops.step_means import live_mean
+from discorl.rules.diagnostics import shown_means
 from discorl.rules.improvement import Improvement, improved_policy
 from discorl.rules.values import (
     ReturnSettings,
@@ -241,7 +241,7 @@ class DiscoRule:
             "q_td": of_q and of_q.q_td,
             "normalized_q_td": of_q and of_q.normalized_q_td,
         }
-        return {k: live_mean(x, rollout.is_dead) for k, x in means.items() if x is not None}
+        return shown_means({k: x for k, x in means.items() if x is not None}, rollout)
 
 
 def _sum(prediction: Tensor | None, change: Tensor | None) -> Tensor | None:

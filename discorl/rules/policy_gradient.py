@@ -10,7 +10,7 @@ from torch import Tensor
 from discorl.bounds import check_numbers
 from discorl.ops.categorical import entropy, log_prob
 from discorl.ops.moments import MeanFn
-from discorl.ops.step_means import live_mean
+from discorl.rules.diagnostics import shown_means
 from discorl.rules.hand_written import HandWritten
 from discorl.rules.values import ReturnSettings, estimate_values
 from discorl.types import (
@@ -92,4 +92,4 @@ class PolicyGradient(HandWritten, PolicyGradientSettings):
             "entropy": entropy(predictions.logits[:-1]),
             "advantage": targets.values.advantage,
         }
-        return {name: live_mean(x, rollout.is_dead) for name, x in means.items()}
+        return shown_means(means, rollout)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from discorl import optim
+from discorl.agents.action_limit import check_num_actions
 from discorl.agents.agent import Agent, adam_clip, agent_net
 from discorl.agents.compiled import compile_agent
 from discorl.agents.replay import Replay
@@ -76,6 +77,7 @@ def check_env_is_given(folder: Path, content: dict[str, Any], env: Any) -> None:
 
 def make_agent(config: TrainConfig, spec: EnvSpec, rule: UpdateRule) -> Agent:
     """The agent that ``config`` describes, for an environment and a rule; not yet compiled."""
+    check_num_actions(rule, spec.num_actions, config.rollout_length, config.batch_size)
     net = agent_net(spec, rule, config.net)
     kernels, bf16 = config.kernels == "on", config.precision == "bf16"
     return Agent(net, rule, make_optimiser(config), config.burn_in, kernels, bf16)

@@ -20,6 +20,7 @@ from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
 from discorl.nets.net_config import NetConfig
 from discorl.ops import native
+from discorl.ops.masks import mask_logits
 from discorl.rules.base import UpdateRule
 from discorl.training.agent_files import AGENT, ENV, ENV_OF, read_agent, run_folder
 from discorl.training.build import check_env_is_given
@@ -72,6 +73,7 @@ class LoadedAgent:
         *,
         episode_start: Any = None,
         generator: torch.Generator | None = None,
+        action_mask: Any = None,
     ) -> tuple[Any, PolicyMemory | None]:
         """The action for an observation as the environment shows it, or for a batch of them.
 
@@ -87,6 +89,8 @@ class LoadedAgent:
             episode_start: For a batch, [B] bool: where episodes begin while others go on, as in a
                 vector environment that resets itself. What these remember is forgotten.
             generator: Where samples come from, if not from torch's own.
+            action_mask: [A], or [B, A] for a batch: True where an action is allowed. By default
+                the entry 'action_mask' of Dict observations, if they have one.
 
         Returns:
             The action, or a batch of them, for ``env.step``; and the memory for the next call.
@@ -105,7 +109,9 @@ class LoadedAgent:
             if memory is None:
                 memory = policy.initial_memory(batch)
             logits, memory = policy(arrays, policy.check_memory(memory, batch), starts)
-            numbers = self._choose(logits, greedy, generator)
+            if action_mask is None and isinstance(observation, dict):
+                action_mask = observation.get("action_mask")
+            numbers = self._choose(_masked(logits, action_mask), greedy, generator)
         actions = policy.interface.translate(numbers.cpu().numpy())
         return actions[0] if is_single else actions, memory or None
 
@@ -176,6 +182,20 @@ class LoadedAgent:
         if greedy:
             return logits.argmax(-1)
         return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(1)
+
+
+def _masked(logits: Tensor, given: Any) -> Tensor:
+    """The logits [B, A] of the actions that a mask [A] or [B, A] allows; all if there is none."""
+    if given is None:
+        return logits
+    mask = torch.as_tensor(np.asarray(given, np.bool_), device=logits.device)
+    mask = mask.unsqueeze(0) if mask.dim() == 1 else mask
+    if mask.shape != logits.shape or not bool(mask.any(-1).all()):
+        raise DiscorlError(
+            f"action_mask has shape {list(mask.shape)}; it must be {list(logits.shape)}, an entry "
+            "for each action, and allow at least one in each row"
+        )
+    return mask_logits(logits, mask)
 
 
 def load_agent(

@@ -36,7 +36,7 @@ def test_every_option_takes_them() -> None:
 
 
 def test_a_fraction_is_refused_by_name() -> None:
-    with pytest.raises(DiscorlError, match=r"--steps: 1\.5 is not a whole number"):
+    with pytest.raises(DiscorlError, match=r"^--steps: '1\.5' is not a whole number$"):
         parse_train(split("catch --rule actor-critic --steps 1.5"))
 
 
@@ -53,5 +53,5 @@ def test_two_budgets_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_budget_has_to_be_something() -> None:
-    with pytest.raises(DiscorlError, match="--env-steps must be at least 1"):
+    with pytest.raises(DiscorlError, match=r"^--env-steps must be at least 1"):
         parse_train(split("catch --rule actor-critic --env-steps 0"))

@@ -16,6 +16,7 @@ from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.interface import Interface
+from discorl.envs.gymnasium.masks import Masks, without_mask
 from discorl.envs.gymnasium.normalise import REWARD, ObservationNormaliser, RewardNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
 from discorl.envs.gymnasium.vector import close_vector
@@ -54,9 +55,11 @@ class GymnasiumEnv:
         self.device = torch.device(device)
 
         layout = self._options.image_layout
-        self._leaves = observation_leaves(envs.single_observation_space, name, layout)
+        space, has_masks = without_mask(envs.single_observation_space, name)
+        self._leaves = observation_leaves(space, name, layout)
         self._is_single = not self._leaves[0].path
         self._actions = action_map(envs.single_action_space, name, self._options.action_bins)
+        self._masks = Masks(name, self._actions, self.num_envs, has_masks)
         specs = {leaf.name: leaf.spec for leaf in self._leaves}
         num_actions = self._actions.num_actions
         self.spec = EnvSpec((), num_actions, observations=specs)
@@ -87,7 +90,7 @@ class GymnasiumEnv:
 
     def reset(self, generator: torch.Generator) -> tuple[np.ndarray | None, TimeStep]:
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
-        shown, _ = self._call("reset", seed=seed)
+        shown, info = self._call("reset", seed=seed)
         if self._rewards:
             self._rewards.begin()
         zeros = torch.zeros(self.num_envs, device=self.device)
@@ -98,6 +101,7 @@ class GymnasiumEnv:
             torch.ones_like(zeros),
             is_dead=zeros.bool() if wastes_steps else None,
             raw_reward=zeros if self._changes_rewards else None,
+            action_mask=self._optional(self._masks.begin(shown, info)),
         )
         return np.zeros(self.num_envs, np.bool_) if wastes_steps else None, timestep
 
@@ -114,12 +118,18 @@ class GymnasiumEnv:
             truncated, ended = truncated & ~state, ended & ~state
 
         observation = self._observe(shown)
-        final = None
+        resets_now = self._autoreset == AutoresetMode.SAME_STEP
+        mask = self._masks.read(shown, info, None if resets_now else ended)
+        final = final_mask = None
         if truncated.any():
             final = self._final(observation, info, truncated)
+            final_mask = self._masks.final(info, truncated) if resets_now else mask
         if self._autoreset == AutoresetMode.DISABLED and ended.any():
-            shown, _ = self._call("reset", options={"reset_mask": ended})
+            shown, info = self._call("reset", options={"reset_mask": ended})
             observation = self._observe(shown, counted=False)
+            begun = self._masks.read(shown, info, ~ended)
+            if mask is not None and begun is not None:
+                mask = np.where(ended[:, None], begun, mask)
 
         starts = ended if state is None else ended | state
         raw = self._tensor(np.asarray(reward, np.float32))
@@ -131,6 +141,8 @@ class GymnasiumEnv:
             truncated=self._tensor(truncated) if truncated.any() else None,
             final_observation=final,
             raw_reward=raw if self._changes_rewards else None,
+            action_mask=self._optional(mask),
+            final_action_mask=self._optional(final_mask),
         )
         return None if state is None else ended, timestep
 
@@ -150,18 +162,19 @@ class GymnasiumEnv:
         """Begin in ``copies`` [B] bool; the others stay as they are."""
         begun = copies.cpu().numpy()
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
-        shown, _ = self._call("reset", seed=seed, options={"reset_mask": begun.copy()})
+        shown, info = self._call("reset", seed=seed, options={"reset_mask": begun.copy()})
         # The others are not counted again, nor are they shown with other statistics than before.
         fresh = self._observe(shown, counted=begun, rows=begun)
         if self._rewards:
             self._rewards.begin(begun)
-        raw = timestep.raw_reward
+        raw, mask = timestep.raw_reward, self._optional(self._masks.read(shown, info, ~begun))
         return None if state is None else state & ~begun, TimeStep(
             tree.where(copies, fresh, timestep.observation),
             timestep.reward.masked_fill(copies, 0.0),
             timestep.discount.masked_fill(copies, 1.0),
             is_dead=None if timestep.is_dead is None else timestep.is_dead & ~copies,
             raw_reward=None if raw is None else raw.masked_fill(copies, 0.0),
+            action_mask=tree.where(copies, mask, timestep.action_mask),
         )
 
     def forget(self, agents: np.ndarray) -> None:
@@ -297,6 +310,9 @@ class GymnasiumEnv:
         first = final[int(truncated.argmax())]
         rows = [row if cut else first for row, cut in zip(final, truncated, strict=True)]
         return self._tensors([leaf.stack(rows, self._name) for leaf in self._leaves], counted=False)
+
+    def _optional(self, array: np.ndarray | None) -> Tensor | None:
+        return None if array is None else self._tensor(array)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         """A copy: the environment may write its next step into the same array."""

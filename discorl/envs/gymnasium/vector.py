@@ -16,6 +16,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
+from discorl.envs.gymnasium.masks import KEY, METHOD, has_method
 from discorl.envs.gymnasium.recorded import Recorded
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.workers import ReportingAsyncVectorEnv
@@ -76,6 +77,7 @@ class _Guard(gymnasium.Wrapper):
         super().__init__(env)
         self._who = f"environment {index}"
         self._leaves = observation_leaves(env.observation_space, self._who, "auto")
+        self._masks = env.get_wrapper_attr(METHOD) if has_method(env) else None
 
     @classmethod
     def around(cls, factory: Factory, index: int, recorded: bool) -> gymnasium.Env:
@@ -91,7 +93,7 @@ class _Guard(gymnasium.Wrapper):
         with self._naming("reset"):
             observation, info = self.env.reset(**kwargs)
         self._check(observation)
-        return observation, info
+        return observation, self._with_mask(info)
 
     def step(self, action: Any) -> Any:
         with self._naming("step"):
@@ -104,7 +106,14 @@ class _Guard(gymnasium.Wrapper):
             )
         if terminated or truncated:  # a reset may write over it before it is shown
             observation = deepcopy(observation)
-        return observation, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated, self._with_mask(info)
+
+    def _with_mask(self, info: Info) -> Info:
+        """With the mask of an environment that has a method for it."""
+        if self._masks is None:
+            return info
+        with self._naming(f"say its {METHOD}"):
+            return info | {KEY: np.asarray(self._masks())}
 
     def _check(self, observation: Any) -> None:
         for leaf in self._leaves:

@@ -26,7 +26,8 @@ def imitation_loss(targets: DiscoTargets, rollout: Rollout) -> Tensor:
         targets.target_logits, targets.values, rollout.actions, Improvement()
     ).detach()
     distance = kl_divergence(improved, targets.pi)
-    return live_mean(distance, rollout.is_dead) + 1e-3 * target_mean(targets, rollout.is_dead)
+    mean = target_mean(targets, rollout.is_dead, rollout.action_mask)
+    return live_mean(distance, rollout.is_dead) + 1e-3 * mean
 
 
 def imitation(

@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 
 from discorl import tree
 from discorl.agents.burn_in import warm_up
+from discorl.agents.masking import masked_predictions
 from discorl.agents.network import with_params
 from discorl.agents.update import loss_and_output_grads, unroll_and_targets
 from discorl.errors import DiscorlError
@@ -92,7 +93,8 @@ def second_derivatives(
 
     def predict_one(params: Params, rollout: Rollout) -> Predictions:
         rollout = warm_up(agent.net, params, rollout, agent.burn_in)
-        return with_params(agent.net, params, lambda net: net.predict(rollout))
+        predictions = with_params(agent.net, params, lambda net: net.predict(rollout))
+        return masked_predictions(predictions, rollout)
 
     _load_forward_mode()
     leaf = with_grad(params)
