@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,18 +9,18 @@ from typing import Any
 
 from rich.console import Console
 
-from discorl import __version__
 from discorl.analysis.attention import attention
 from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.confidence import confidence
-from discorl.analysis.drawing import save_figure
+from discorl.analysis.formula import formula
 from discorl.analysis.information import information
 from discorl.analysis.lifetime import lifetime
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.reliance import reliance
-from discorl.analysis.report import html_report
 from discorl.analysis.response import response
 from discorl.analysis.results import NotApplicable, Result
+from discorl.analysis.retraining import retraining
+from discorl.analysis.sections import add_section, begun, report
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
 from discorl.rules.built_in import ACTOR_CRITIC, POLICY_GRADIENT
@@ -30,7 +28,7 @@ from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import kind_of, read_config_file
 from discorl.runs.distributed import Ranks
-from discorl.runs.files import write_json, write_text
+from discorl.runs.files import write_json
 from discorl.runs.progress import RunProgress
 from discorl.runs.run import run
 from discorl.runs.terminal import say
@@ -45,8 +43,8 @@ from discorl.training.train import Training
 
 NUM_AGES = 4
 """Checkpoints of each agent; it is also seen newborn."""
-MAX_STEPS = 400
-"""Training steps, if a task's own preset has more and the user says nothing."""
+MAX_STEPS, MAX_UPDATES = 400, 1000
+"""Of each agent, if a task's own preset has more and the user says nothing."""
 PART = 50
 """An analysis counts as much as so many training steps in the progress bar."""
 
@@ -80,6 +78,19 @@ ANALYSES = {
         "how far do its targets move (Fig. 4e of the paper)? 'All of them' shows how far targets "
         "of different trajectories lie apart: an input that moves them as far is all that matters.",
         reliance,
+    ),
+    "retraining": Analysis(
+        "Retraining",
+        "Fresh agents are trained by a rule that never sees an input, or sees that of another "
+        "trajectory: what does it cost them (Fig. 4e of the paper)? Their values learn from true "
+        "rewards all the same.",
+        retraining,
+    ),
+    "formula": Analysis(
+        "Formula",
+        "How much of pi-hat is a short sum? Log-probabilities are moved by named inputs, or by "
+        "products of two, one more at a time; then agents are trained by the sum alone.",
+        formula,
     ),
     "confidence": Analysis(
         "Confidence",
@@ -149,12 +160,7 @@ def analyse(
     say(console, f"Analysing {work.name}, into {work.folder}")
     with distributed.joined("cpu") as ranks:
         is_whole = _work(work, names, only, content, ranks, console)
-    if content["sections"]:
-        write_text(work.folder / "analysis.html", html_report(work.folder, content))
-        for section in content["sections"]:
-            say(console, f"{section['title']} on {section['task']}")
-            say(console, *(f"  {text}" for text in section["findings"]))
-        say(console, f"Report: {work.folder / 'analysis.html'}")
+    report(work.folder, content, console)
     if not is_whole:
         say(console, "Stopped; the same command continues")
     return Analysed(work.folder, not is_whole)
@@ -183,7 +189,9 @@ def _of_run(folder: Path, tasks: Sequence[str], out: Path | None) -> _Work:
     choice = choose_rule(config)
     _check_kind(choice.name)
     steps = CheckpointFolder(folder / "checkpoints").steps()
-    settings = {"run": str(folder.absolute()), "rule": content["resolved_rule"], "steps": steps}
+    rule = _published(content["resolved_rule"])
+    run_of = {"run": folder.absolute().name, "task": config.task, "seed": config.seed}
+    settings = run_of | {"rule": rule, "steps": steps}
     lead = f"One agent, seed {config.seed}: the checkpoints of {folder}."
     out = out or Path("analysis") / folder.name
     return _Work(choice.name, out, settings, lead, {config.task: [config]}, True)
@@ -197,7 +205,8 @@ def _of_rule(
     choice = None
     for task in dict.fromkeys(tasks):
         base = for_run(task, rule)
-        base = replace(base, steps=steps or min(base.steps, MAX_STEPS))
+        most = min(MAX_STEPS, MAX_UPDATES // base.updates_per_step)
+        base = replace(base, steps=steps or min(base.steps, most))
         choice = choice or choose_rule(base)
         out = out or Path("analysis") / choice.name
         every = -(-base.steps // NUM_AGES)
@@ -211,10 +220,15 @@ def _of_rule(
         place = out / "agents" / task.replace(":", "-").replace("/", "-")
         agents[task] = [replace(base, seed=s, out=place / f"seed-{s}") for s in range(seeds)]
     assert choice is not None and out is not None
-    settings = {"rule": resolved_rule(choice), "seeds": seeds, "steps": steps}
+    settings = {"rule": _published(resolved_rule(choice)), "seeds": seeds, "steps": steps}
     count = "One agent" if seeds == 1 else f"{seeds} agents"
     lead = f"{count} on each task, newborn and at up to {NUM_AGES} later ages."
     return _Work(choice.name, out, settings, lead, agents, False)
+
+
+def _published(rule: dict[str, Any]) -> dict[str, Any]:
+    """Which rule it is, without where it is: pages are passed on, folders are private."""
+    return {name: value for name, value in rule.items() if name != "path"}
 
 
 def _check_kind(rule: str) -> None:
@@ -226,26 +240,7 @@ def _check_kind(rule: str) -> None:
 
 def _begun(work: _Work) -> dict[str, Any]:
     """What analysis.json holds so far."""
-    path = work.folder / "analysis.json"
-    if path.exists():
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            settings = content["settings"], content["version"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise DiscorlError(f"{path} is damaged: remove it, or choose another --out") from None
-        if settings != (work.settings, __version__):
-            raise DiscorlError(
-                f"{work.folder} holds an analysis with other settings: choose another --out, or "
-                "remove it"
-            )
-        return content
-    return {
-        "version": __version__,
-        "rule": work.name,
-        "lead": work.lead,
-        "settings": work.settings,
-        "sections": [],
-    }
+    return begun(work.folder, {"rule": work.name, "lead": work.lead, "settings": work.settings})
 
 
 def _work(
@@ -260,7 +255,11 @@ def _work(
 
     What does not apply is left out, unless the user asked for it by name.
     """
-    done = {(s["task"], s["name"]) for s in content["sections"]}
+    without = {(x["task"], x["name"]): x["reason"] for x in content.get("left_out", ())}
+    done = {(s["task"], s["name"]) for s in content["sections"]} | without.keys()
+    for (_, name), reason in without.items():
+        if name in only:
+            raise NotApplicable(reason)
     left = {task: [n for n in names if (task, n) not in done] for task in work.agents}
     left = {task: todo for task, todo in left.items() if todo}
     total = sum(
@@ -289,6 +288,9 @@ def _work(
                     if name in only:
                         raise
                     say(console, f"No {name}: {e}")
+                    reason = {"task": task, "name": name, "reason": str(e)}
+                    content["left_out"] = [*content.get("left_out", ()), reason]
+                    write_json(work.folder / "analysis.json", content)
                 tick(PART)
     return True
 
@@ -322,26 +324,5 @@ def _add(
     """Run one analysis on one task, draw it, and write it down."""
     analysis = ANALYSES[name]
     result = analysis.function(lives)
-    figures = []
-    for figure in result.figures():
-        own = replace(
-            figure, name=f"{task.replace(':', '-').replace('/', '-')}-{name}-{figure.name}"
-        )
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        files = [f"figures/{file}" for file in save_figure(folder / "figures", own)]
-        figures.append(dataclasses.asdict(own) | {"files": files})
-    section = {
-        "name": name,
-        "task": task,
-        "title": analysis.title,
-        "about": analysis.about,
-        "findings": result.findings(),
-        "figures": figures,
-        "result": dataclasses.asdict(result),  # pyright: ignore[reportArgumentType]
-    }
-    order = list(ANALYSES)
-    sections = [*content["sections"], section]
-    tasks = list(dict.fromkeys(s["task"] for s in sections))
-    sections.sort(key=lambda s: (tasks.index(s["task"]), order.index(s["name"])))
-    content["sections"] = sections
-    write_json(folder / "analysis.json", content)
+    about = {"name": name, "task": task, "title": analysis.title, "about": analysis.about}
+    add_section(folder, content, about, result, list(ANALYSES))

@@ -17,6 +17,8 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2a2a2a", "#3
 """Okabe and Ito's, which people with colour-blindness can tell apart."""
 DASHES = ["-", (0, (5, 3)), (0, (1, 3)), (0, (6, 2, 1, 2))]
 """Tell lines apart in grey, too."""
+MOST_INSIDE = 4
+"""Lines whose names find room inside the plot; those of more stand under it."""
 WIDTH, NARROW = 5.0, 4.2
 """Inches: narrow, so that the text is legible on a phone. The page shows some figures as pictures,
 whose text shrinks with them."""
@@ -55,7 +57,10 @@ def save_figure(folder: Path, figure: Figure) -> list[str]:
 def _size(figure: Figure) -> tuple[float, float]:
     """Inches."""
     if isinstance(figure, Dots):
-        return WIDTH, 1.0 + 0.5 * len({row.label for row in figure.rows})
+        labels, groups = ({getattr(row, k) for row in figure.rows} for k in ("label", "group"))
+        return WIDTH, 1.0 + (0.5 if len(groups) > 1 else 0.32) * len(labels)
+    if isinstance(figure, Curves) and len(figure.lines) > MOST_INSIDE:
+        return WIDTH, 3.4 + 0.22 * -(-len(figure.lines) // 2)
     if isinstance(figure, Maps):
         return NARROW, 1.2 + len(figure.rows) * NARROW / (1 + len(figure.columns))
     if isinstance(figure, Film):
@@ -73,7 +78,10 @@ def _draw_curves(axes: Any, figure: Curves | Film) -> None:
             axes.fill_between(b.x, b.low, b.high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    if len(figure.lines) > MOST_INSIDE and isinstance(figure, Curves):
+        axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    else:
+        axes.legend(fontsize=8)
 
 
 def _draw_dots(axes: Any, figure: Dots) -> None:
@@ -92,7 +100,8 @@ def _draw_dots(axes: Any, figure: Dots) -> None:
     axes.invert_yaxis()
     axes.set_xlabel(figure.x_label)
     axes.grid(alpha=0.3, axis="x")
-    axes.legend(fontsize=8)
+    if len(groups) > 1:
+        axes.legend(fontsize=8)
 
 
 def _end(estimate: Estimate, name: str) -> float:

@@ -15,6 +15,7 @@ from discorl.envs.base import TensorEnv, close_env, is_tensor_env
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder, load
+from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import read_config
 from discorl.training.state import new_state
 from discorl.training.train import Training
@@ -52,6 +53,8 @@ class Life:
     agent: Agent
     rule_params: Params
     ages: Sequence[Age]
+    config: TrainConfig
+    """How it was trained."""
     spec: EnvSpec | None = None
     """What the environment shows; None if nobody knows."""
     num_stacked: int = 1
@@ -84,7 +87,7 @@ def read_life(folder: Path, label: str = "") -> Life:
             close_env(program.env)
     return Life(
         label or program.choice.name,
-        *(config.task, config.seed, program.agent, program.rule_params, ages),
+        *(config.task, config.seed, program.agent, program.rule_params, ages, config),
         spec=program.env.spec,
         num_stacked=config.frame_stack,
         env=program.env if is_tensor_env(program.env) else None,

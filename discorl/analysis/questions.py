@@ -16,7 +16,7 @@ from torch import Tensor
 from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.burn_in import warm_up, without_burn_in
-from discorl.agents.network import with_params
+from discorl.agents.network import check_heads, with_params
 from discorl.analysis.lives import Age, Life
 from discorl.errors import DiscorlError
 from discorl.ops.moments import alone
@@ -90,6 +90,7 @@ def question(agent: Agent, rule: UpdateRule, rule_params: Params, age: Age) -> Q
     reader = rule.reader(rule_params)
     if reader is None or state.target_params is None:
         raise DiscorlError("only rules with policy targets can be analysed: disco103, cmpo ...")
+    check_heads(agent.net, rule.heads(batch.behaviour_logits.shape[-1]))
 
     own = warm_up(agent.net, params, batch, agent.burn_in)
     unroll: Any = with_params(

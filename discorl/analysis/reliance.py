@@ -20,6 +20,10 @@ Change = Callable[[Tensor], Tensor]
 
 INPUTS = ("y", "z", "y and z", "values", "rewards", "policies", "lifetime memory")
 WAYS = ("zero", "shuffled")
+CHANGES = [
+    (name, way) for name in INPUTS for way in WAYS if (name, way) != ("lifetime memory", "shuffled")
+]
+"""A memory is of the agent, not of a trajectory, so there is none to take from another one."""
 EVERYTHING = "all of them"
 
 
@@ -110,12 +114,11 @@ def _moves(asked: Question, seed: int) -> dict[tuple[str, str, str], float]:
     others = (torch.arange(batch) + int(torch.randint(1, batch, (), generator=generator))) % batch
     ways: dict[str, Change] = {"zero": torch.zeros_like, "shuffled": lambda x: x[:, others]}
     found = {}
-    for name in INPUTS:
-        for way, change in ways.items():
-            if (other := changed(asked, name, change)) is not None:
-                for target, logits in logits_of(other.targets()).items():
-                    size = moved(before[target], logits)[learnt].mean()
-                    found[name, way, target] = float(size)
+    for name, way in CHANGES:
+        if (other := changed(asked, name, ways[way])) is not None:
+            for target, logits in logits_of(other.targets()).items():
+                size = moved(before[target], logits)[learnt].mean()
+                found[name, way, target] = float(size)
     for target, logits in before.items():
         size = moved(logits, logits[:, others])[learnt].mean()
         found[EVERYTHING, "shuffled", target] = float(size)
@@ -123,10 +126,10 @@ def _moves(asked: Question, seed: int) -> dict[tuple[str, str, str], float]:
 
 
 def changed(asked: Question, name: str, change: Change) -> Question | None:
-    """With an input changed; None if the rule has no such input, or it has no batch to shuffle."""
+    """With an input changed; None if the rule has no such input."""
     reading, memory = asked.unroll.reading, asked.state.lifetime_rnn
     if name == "lifetime memory":
-        if memory is None or change is not torch.zeros_like:
+        if memory is None:
             return None
         return replace(asked, state=replace(asked.state, lifetime_rnn=tree.map(change, memory)))
     if name == "rewards":

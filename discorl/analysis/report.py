@@ -16,9 +16,14 @@ def html_report(folder: Path, content: dict[str, Any]) -> str:
         section | {"figures": [_with_picture(folder, f) for f in section["figures"]]}
         for section in content["sections"]
     ]
-    data = content | {"labels": [], "sections": sections}  # each figure has colours of its own
+    missing = [
+        f"No {x['name']} on {x['task']}: {x['reason']}." for x in content.get("left_out", ())
+    ]
+    lead = " ".join([content["lead"], *missing])
+    # Each figure has colours of its own, so there are no labels that they share.
+    data = content | {"labels": [], "sections": sections, "lead": lead}
     tasks = list(dict.fromkeys(s["task"] for s in sections))
-    title = f"What {content['rule']} does on {' and '.join(tasks)}"
+    title = content.get("title") or f"What {content['rule']} does on {' and '.join(tasks)}"
     return page(_asset("analysis.html"), title, _asset("analysis.js"), data)
 
 

@@ -57,7 +57,22 @@ def make_trial(
     num_agents: int | None = None,
     num_updates: int | None = None,
 ) -> Trial:
-    """``--eval-agents`` agents that train with ``settings``; without a rule, the baseline's.
+    """``--eval-agents`` agents that train with ``settings``; without a rule, the baseline's."""
+    learns_by: UpdateRule = actor_critic(settings) if rule is None else disco_rule(settings, rule)
+    return trial_by(config, settings, learns_by, device, env, resumed, num_agents, num_updates)
+
+
+def trial_by(
+    config: DiscoverConfig,
+    settings: TrainConfig,
+    learns_by: UpdateRule,
+    device: torch.device,
+    env: Any = None,
+    resumed: Path | None = None,
+    num_agents: int | None = None,
+    num_updates: int | None = None,
+) -> Trial:
+    """Agents that train with ``settings`` by any rule, which is taken as it is.
 
     ``env`` and ``resumed`` are as for ``make_group``. A ready ``env`` decides how many copies each
     agent has, as it does in training. They make up to ``--eval-updates`` updates.
@@ -73,7 +88,6 @@ def make_trial(
             "--eval-agents to a number that divides them"
         )
     settings = replace(settings, num_envs=made.num_envs // num_agents)
-    learns_by: UpdateRule = actor_critic(settings) if rule is None else disco_rule(settings, rule)
     agent = make_agent(settings, made.spec, learns_by)
     net = cast("nn.Module", agent.net)
     meta_value = make_meta_value(config.meta_value, made.spec, settings.net)

@@ -104,14 +104,19 @@ def run_trial(
 
 
 def live_trial(
-    trial: Trial, rule_params: Params, num_updates: int, generator: torch.Generator
+    trial: Trial,
+    rule_params: Params,
+    num_updates: int,
+    generator: torch.Generator,
+    state: GroupState | None = None,
 ) -> list[Episodes]:
     """The episodes that have ended, at the start and before each update.
 
-    Each agent may have a rule of its own: the parameters have leaves [P, ...].
+    Each agent may have a rule of its own: the parameters have leaves [P, ...]. The agents are
+    newborn unless a ``state`` is given.
     """
     group = trial.group
-    state = init_group(group, generator)
+    state = state or init_group(group, generator)
     source = TrialRollouts(trial, num_updates, generator)
     life = Life(state.agents, state.values, TrialActing(state, no_episodes(group)))
 

@@ -22,8 +22,7 @@ from discorl.rules.improvement import Improvement, improved_policy
 from discorl.rules.values import (
     ReturnSettings,
     ValueHead,
-    estimate_action_values,
-    estimate_values,
+    estimate_read_values,
 )
 from discorl.types import (
     ActionValues,
@@ -37,7 +36,6 @@ from discorl.types import (
     ReadUnroll,
     Rollout,
     RuleState,
-    Values,
 )
 
 
@@ -149,14 +147,9 @@ class DiscoRule:
         online, of_target, logits = unroll.reading, target.reading, unroll.predictions.logits
         target_logits = target.predictions.logits
 
-        values: Values
-        if online.q_value is not None and of_target.q_value is not None:
-            values, state = estimate_action_values(
-                online.q_value, of_target.q_value, logits, rollout, state, self.returns, across
-            )
-        else:  # returns alone, for the warm start and the logs: the rule does not see them
-            nothing = torch.zeros_like(rollout.rewards)
-            values, state = estimate_values(nothing, logits, rollout, state, self.returns, across)
+        values, state = estimate_read_values(
+            online, of_target, logits, rollout, state, self.returns, across
+        )
         seen = values if isinstance(values, ActionValues) else None
         read = zip(online.y, of_target.y, online.z, of_target.z, strict=True)
         out = functional_call(

@@ -12,7 +12,7 @@ from discorl.errors import DiscorlError
 from discorl.ops import categorical, losses, moments, returns, squash
 from discorl.ops.moments import MeanFn, alone
 from discorl.ops.softmax import mlp, softmax_linear
-from discorl.types import ActionValues, Layers, Rollout, RuleState, StateValues
+from discorl.types import ActionValues, Layers, Reading, Rollout, RuleState, StateValues
 
 MAX_BINS = 100_000
 
@@ -172,6 +172,27 @@ def estimate_action_values(
         normalized_qv_advantage=moments.normalize(state.advantage_moments, qv_advantage),
     )
     return values, state
+
+
+def estimate_read_values(
+    online: Reading,
+    of_target: Reading,
+    logits: Tensor,
+    rollout: Rollout,
+    state: RuleState,
+    settings: ReturnSettings,
+    across: MeanFn,
+) -> tuple[ActionValues | StateValues, RuleState]:
+    """From what a rule reads of the online and the target network.
+
+    Agents without values have returns alone, for the warm start of discovery and the logs.
+    """
+    if online.q_value is not None and of_target.q_value is not None:
+        return estimate_action_values(
+            online.q_value, of_target.q_value, logits, rollout, state, settings, across
+        )
+    nothing = torch.zeros_like(rollout.rewards)
+    return estimate_values(nothing, logits, rollout, state, settings, across)
 
 
 def _prepare(

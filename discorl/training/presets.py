@@ -29,6 +29,16 @@ PAPER_NET = NetConfig(
 Sokoban; this is our choice for them too."""
 SMALL_NET = NetConfig(torso=(128,), action_lstm=64, head_hidden=(64,))
 SMALL_ENVS = 8
+SMALL_AGENT: dict[str, Any] = {
+    "num_envs": 16,
+    "rollout_length": 16,
+    "batch_size": 16,
+    "replay_capacity": 128,
+    "replay_share": 0.5,
+    "updates_per_step": 4,
+    "net": NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
+}
+"""How agents of small discovered rules learn: as in ``discorl discover suite``, with replay."""
 
 
 def _row(
@@ -184,18 +194,9 @@ def _for_small_rule(config: TrainConfig) -> TrainConfig:
     prefix = _prefix(config.task)
     if prefix in {*PAPER, "minatar", "minigrid"}:
         return config
-    return replace(
-        config,
-        steps=config.steps if prefix in SMALL_ONLY else 250,
-        num_envs=16,
-        rollout_length=16,
-        batch_size=16,
-        replay_capacity=128,
-        replay_share=0.5,
-        updates_per_step=4,
-        net=NetConfig(torso=(64, 64), action_lstm=32, head_hidden=(32,)),
-        optimiser=OptimiserConfig(learning_rate=1e-2),
-    )
+    steps = config.steps if prefix in SMALL_ONLY else 250
+    rate = OptimiserConfig(learning_rate=1e-2)
+    return replace(config, steps=steps, optimiser=rate, **SMALL_AGENT)
 
 
 def _for_cmpo(config: TrainConfig) -> TrainConfig:

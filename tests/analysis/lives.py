@@ -12,6 +12,7 @@ from torch import Tensor
 from discorl.analysis.lives import Age, Life
 from discorl.rules import CMPO, DiscoRule, UpdateRule
 from discorl.rules.cmpo import PolicyTargets
+from discorl.training.config import TrainConfig
 from discorl.types import ActionValues, Params, ReadUnroll, Rollout, RuleState
 from tests.builders import disturbed, random_rollout, random_rule_params, rng, small_agent
 
@@ -63,7 +64,8 @@ def life_of(
             memory = replace(memory, lifetime_rnn=type(memory.lifetime_rnn)(*h))
         seen = rollout or random_rollout(num_steps=12, batch=40, seed=seed)
         ages.append(Age(10 * i, replace(state, params=own, rule=memory), seen, seen))
-    return Life("the rule", "a task", seed, agent, params, ages)
+    config = TrainConfig(task="catch:4x3", steps=6)
+    return Life("the rule", "a task", seed, agent, params, ages, config)
 
 
 def endless(seed: int = 0) -> Rollout:

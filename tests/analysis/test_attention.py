@@ -15,6 +15,7 @@ from discorl.analysis.attention import NEWBORN, attention, saliency, similarity
 from discorl.analysis.lives import Age, Life
 from discorl.analysis.questions import RANDOM
 from discorl.analysis.results import NotApplicable
+from discorl.training.config import TrainConfig
 from discorl.types import EnvSpec, Rollout
 from tests.analysis.lives import life_of
 from tests.builders import random_rollout, random_rule_params, rng, small_disco
@@ -52,7 +53,9 @@ def life_with(
     rollout = boards(seed, shape)
     states = [agent.init_state(rng(10 * seed + i)) for i in range(2)]
     ages = [Age(10 * i, state, rollout, rollout) for i, state in enumerate(states)]
-    return Life("the rule", "a board", seed, agent, random_rule_params(rule), ages, spec)
+    return Life(
+        "the rule", "a board", seed, agent, random_rule_params(rule), ages, TrainConfig(), spec
+    )
 
 
 def test_a_network_that_reads_one_cell() -> None:

@@ -13,6 +13,7 @@ from discorl.analysis.exact import exact_values
 from discorl.analysis.lives import Age, Life
 from discorl.envs.registry import make_tensor_env
 from discorl.rules import CMPO
+from discorl.training.config import TrainConfig
 from tests.builders import disturbed, rng
 
 TASKS = ["mdp:4x2", "chain:4", "deep-sea:4", "catch:4x3", "catch:sampled@3", "grid:sparse"]
@@ -29,7 +30,7 @@ def played(task: str, num_steps: int, num_envs: int, warm_up: int = 0) -> tuple[
         _, at = act(agent.net, state.params, env, at, warm_up)
     rollout, _ = act(agent.net, state.params, env, at, num_steps)
     age = Age(0, state, rollout, rollout, at.env_state)
-    return Life("the rule", task, 0, agent, {}, [age], env.spec, env=env), age
+    return Life("the rule", task, 0, agent, {}, [age], TrainConfig(task), env.spec, env=env), age
 
 
 @pytest.mark.parametrize("task", TASKS)
