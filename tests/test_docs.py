@@ -135,9 +135,25 @@ def for_a_moment(train: Any) -> Any:
 
     def train_briefly(task: str, **settings: Any) -> Any:
         kept = {k: v for k, v in settings.items() if k not in ("steps", "env_steps")}
-        return train(task, **kept, steps=2, log_every=1)
+        often = {name: 1 for name in ("eval_every",) if name in kept}
+        return train(task, **kept | often, steps=2, log_every=1)
 
     return train_briefly
+
+
+def test_the_whole_way_in_fifteen_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From training to a file that acts, as the README has it; only the run is shorter."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = (b for b in blocks if "export(" in b)
+    assert len([line for line in block.splitlines() if line]) <= 15
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discorl, "train", for_a_moment(discorl.train))
+    exec(block, {})
+    said = capsys.readouterr().out
+    assert "<Evaluation of runs/cartpole" in said
+    assert Path("runs/cartpole/best.npz").exists() and Path("policy.pt2").exists()
 
 
 def test_the_callback_in_the_guide_runs(

@@ -88,7 +88,20 @@ def test_discovery_goes_on(name: str) -> None:
 
 
 def test_runs_are_compared() -> None:
-    check(make.compared() | {"version": "0.1.0"}, "compare")  # it says which version compared
+    """All but the curves, which 0.1.0 cut off where the shortest run ends."""
+    found = without_curves(make.compared() | {"version": "0.1.0"})  # it says which one compared
+    expected = without_curves(EXPECTED["compare"])
+    assert {"score", "area", "seconds"} <= expected["tasks"][0]["groups"][0].keys()
+    assert_recorded(found, expected, EXPECTED["machine"])
+
+
+def without_curves(content: Any) -> Any:
+    if isinstance(content, list):
+        return [without_curves(x) for x in content]
+    if not isinstance(content, dict):
+        return content
+    curves = ("by_steps", "by_seconds", "points")
+    return {k: without_curves(x) for k, x in content.items() if k not in curves}
 
 
 @pytest.mark.parametrize("path", make.RULES)

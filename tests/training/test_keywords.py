@@ -122,7 +122,9 @@ def test_one_line_each(tmp_path: Path) -> None:
 
 def test_the_best_agent_can_be_evaluated_by_its_folder(tmp_path: Path) -> None:
     result = discorl.train("catch:4x3", out=tmp_path / "run", eval_every=2, **TINY)
-    discorl.evaluate(result, episodes=3, best=True)
+    played = discorl.evaluate(result, episodes=3, best=True)
+    loaded = discorl.load_agent(result, best=True)
+    assert discorl.evaluate(loaded, episodes=3, best=True).score == played.score
     with pytest.raises(DiscorlError, match=r"load_agent\(run, best=True\)"):
         discorl.evaluate(discorl.load_agent(result), episodes=3, best=True)
 
