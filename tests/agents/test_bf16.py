@@ -44,7 +44,7 @@ def test_acting_and_learning_are_at_one_precision(by_kernel: bool) -> None:
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("how", [{"differentiable": True}, {"each": tree.vmap}], ids=str)
+@pytest.mark.parametrize("how", [{"differentiable": True}, {"each": tree.vmap}], ids=" ".join)
 def test_discovery_is_refused(how: dict[str, object]) -> None:
     rule = small_disco()
     agent = replace(small_agent(rule), bf16=True)
