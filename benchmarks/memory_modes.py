@@ -194,7 +194,13 @@ def main() -> None:
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     own = list(itertools.takewhile("--".__ne__, sys.argv[1:]))
     args, options = parser.parse_args(own), sys.argv[2 + len(own) :]
-    config = parse(DiscoverConfig, default=discovery_preset(args.preset), args=options)
+    config = parse(
+        DiscoverConfig,
+        usage="python -m benchmarks.memory_modes --",
+        about="What to measure.",
+        default=discovery_preset(args.preset),
+        args=options,
+    )
     if args.here:
         torch.set_num_threads(1)
         print(json.dumps(measure(settings(config, args.modes[0], args.updates[0]))))
