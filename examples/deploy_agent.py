@@ -9,8 +9,8 @@ import gymnasium
 
 import discorl
 
-agent = discorl.load_agent(sys.argv[1])
 env = gymnasium.make("CartPole-v1")
+agent = discorl.load_agent(sys.argv[1], env=env)
 for seed in range(3):
     observation, _ = env.reset(seed=seed)
     memory, total, done = None, 0.0, False  # None: at the start of an episode, nothing to remember

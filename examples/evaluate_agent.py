@@ -20,10 +20,11 @@ from discorl.training.evaluate import print_evaluation
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("--task", help="its environment, if it was given from Python")
     parser.add_argument("--episodes", type=int, default=100)
     args = parser.parse_args()
 
-    agent = discorl.load_agent(args.run)
+    agent = discorl.load_agent(args.run, env=args.task)
     print(f"an agent for {agent.config.task}, trained with {agent.rule_name}")
     for greedy in (False, True):
         # Each seed plays this many episodes; the interval is over episodes, not training seeds.

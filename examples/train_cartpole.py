@@ -30,8 +30,7 @@ def main() -> None:
     args = parser.parse_args()
 
     # A preset holds the defaults for a task and a rule, the same as on the command line. It is a
-    # frozen dataclass; replace() changes some of its fields. The task names the run, and
-    # `discorl evaluate` uses it to make the environment.
+    # frozen dataclass; replace() changes some of its fields. The task names the run.
     config = replace(
         discorl.presets.for_run("gym:CartPole-v1", args.rule),
         steps=args.steps,
@@ -42,7 +41,8 @@ def main() -> None:
     # Here the name of the task would be enough: discorl.train(config).
     result = discorl.train(config, env=make_env)
     print(f"last logged return: {result.metrics[-1].get('return')}")
-    print(f"next: discorl evaluate {result.folder}")
+    # A run does not save an environment that was given from Python, so say which one it was.
+    print(f"next: discorl evaluate {result.folder} --task gym:CartPole-v1")
 
 
 if __name__ == "__main__":

@@ -163,6 +163,7 @@ def test_memory_is_measured_with_one_agent_of_any_preset(preset: str, mode: str)
     assert memory_modes.tiny(memory_modes.settings(config, mode, 1)).groups[0].task == agent.task
 
 
+@pytest.mark.slow
 def test_precisions_are_compared_seed_by_seed(tmp_path: Path) -> None:
     assert len(list(precision_study.queue())) == 2 * (12 + 3 * 3)
     for task, seed, precision in precision_study.queue():

@@ -345,7 +345,7 @@ def test_rules_list_with_a_wrong_path(
 @pytest.mark.parametrize(
     "rule, words",
     [
-        ("cmpo", ["discorl.CMPO", "aux_pi, q", "--cmpo.strength FLOAT", "(default: 2.0)"]),
+        ("cmpo", ["discorl.CMPO", "aux_pi, q", "--cmpo.strength FLOAT", "(default: 1.0)"]),
         ("actor-critic", ["logits, v", "--actor-critic.num-bins INT|None", "--returns.lambda"]),
         ("policy-gradient", ["predict logits", "--policy-gradient.entropy-cost"]),
     ],

@@ -42,7 +42,7 @@ def test_train_cartpole_evaluate_and_deploy(rule: Path, tmp_path: Path) -> None:
     assert "last logged return" in shown
     assert (out / "agent.npz").exists()
 
-    shown = run("evaluate_agent.py", out, "--episodes", 2)
+    shown = run("evaluate_agent.py", out, "--episodes", 2, "--task", "gym:CartPole-v1")
     assert "an agent for gym:CartPole-v1" in shown
     assert "one episode: actions [" in shown
 

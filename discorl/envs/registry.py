@@ -64,7 +64,10 @@ def make_env(
         except NoModule as e:
             names = [*KNOWN, *(suite.pattern for suite in suites.SUITES)]
             meant = did_you_mean(name.partition(":")[0], _beginnings(names))
-            raise DiscorlError(f"no environment is called '{name}', and {e}{meant}") from None
+            prefixes = ", ".join(suite.prefix for suite in suites.SUITES)
+            raise DiscorlError(
+                f"no environment is called '{name}' (suites are {prefixes}), and {e}{meant}"
+            ) from None
     if suite := suites.find(name):
         from discorl.envs.gymnasium import GymnasiumEnv
 

@@ -93,6 +93,7 @@ def test_what_is_done_is_not_done_again(
     assert (done / "analysis.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_analysis_that_was_stopped_continues(
     rule: Path, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ def test_checkpoints_from_before_rules_were_judged(tmp_path: Path) -> None:
     assert resume_discovery(folder, steps=4).best is not None
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_best_rule_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,8 +131,7 @@ def test_equals_finite_differences_in_every_mode(
     along = {k: torch.randn(p.shape, generator=generator).double() for k, p in params.items()}
     gradients = {m: through(window, (params, *rest), m).gradient for m in get_args(MemoryMode)}
 
-    estimate = "estimate_values" if "value" in ABLATIONS.get(name, ()) else "estimate_action_values"
-    values = Held(getattr(disco, estimate))
+    values = Held(disco.estimate_read_values)
 
     def held_values(*args: Any) -> tuple[Values, RuleState]:
         """Of the rule's memory only the moments are constants."""
@@ -147,7 +146,7 @@ def test_equals_finite_differences_in_every_mode(
         Held(window.meta_value.update),
         Held(window.meta_value.estimate),
     ]
-    monkeypatch.setattr(disco, estimate, held_values)
+    monkeypatch.setattr(disco, "estimate_read_values", held_values)
     monkeypatch.setattr(disco, "experience", held[1])
     if window.agent.burn_in:
         held += [Held(warm_up), Held(warm_up)]

@@ -77,7 +77,7 @@ class Counter:
         return self.state.step
 
     def watch(self, folder: Path, row: Row | None) -> None:
-        self.watched.append((self.state.step, row["counted"] if row else None))
+        self.watched.append((self.state.step, row.get("counted") if row else None))
 
     def asked(self) -> Asked:
         return self.wishes.get(self.state.step, Asked())

@@ -225,7 +225,9 @@ def test_a_run_from_before_suites_had_options_goes_on(tmp_path: Path) -> None:
 def test_the_command_line_offers_what_may_change() -> None:
     offered = {option.field.removesuffix("_") for option in options_of(ResumeArgs)}
     offered = {"checkpoint" if o.startswith("checkpoint.") else o for o in offered}
-    assert offered - {"resume", "skip_replay"} == {*MAY_CHANGE} - {"device", "out", "rule"}
+    decided_by_the_machine = {"device", "kernels", "out", "precision", "rule"}
+    others = {"resume", "skip_replay", "env_steps", "task"}
+    assert offered - others == {*MAY_CHANGE} - decided_by_the_machine
 
 
 def test_large_rewards_are_fine_while_the_loss_is(tmp_path: Path) -> None:

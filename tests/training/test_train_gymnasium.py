@@ -213,7 +213,7 @@ def test_settings_of_the_environment_go_with_and_without_their_prefix(tmp_path: 
     [
         (("gym:CartPoll-v1",), "did you mean CartPole-v1"),
         (("gym:no_such_module:X-v0",), "not installed"),
-        (("gym:Pendulum-v1", "--action-bins", "1"), "action_bins must be at least 2"),
+        (("gym:Pendulum-v1", "--action-bins", "1"), "--env.action-bins must be at least 2"),
         (("minatr:breakout",), "no environment is called 'minatr:breakout'"),
         (("sokoban:no/such/levels",), "no/such/levels"),
     ],

@@ -200,6 +200,6 @@ def _unknown(env_id: str) -> str:
     advice = "if a module registers it, write gym:MODULE:ID"
     if module:
         advice = f"the module '{module}' does not register it"
-    if close:
+    elif close:
         advice = f"did you mean {' or '.join(by_lower[c] for c in close)}?"
     return f"Gymnasium has no environment '{env_id}'; {advice}"
