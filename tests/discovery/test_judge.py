@@ -262,6 +262,7 @@ def test_killed_at_random_moments_the_best_rule_is_the_same(
     assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "killed")
 
 
+@pytest.mark.slow
 def test_two_processes_judge_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "DISCORL_TEST_HELD_OUT", " ".join(HELD_OUT))
     run(command(tmp_path / "one", 3))
