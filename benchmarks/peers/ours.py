@@ -46,10 +46,11 @@ BF16 = "--bf16" in sys.argv[1:]
 """With the factors of large products rounded to bfloat16."""
 
 
-def make_agent(num_actions: int) -> tuple[Agent, Params, AgentState]:
+def make_agent(num_actions: int, kernels: bool = not PLAIN) -> tuple[Agent, Params, AgentState]:
     loaded = load_rule("disco103")
     net = mlp_agent_net(EnvSpec((ROWS, COLUMNS), num_actions), loaded.rule)
-    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE), native=not PLAIN, bf16=BF16)
+    bf16 = BF16 and kernels
+    agent = Agent(net, loaded.rule, adam_clip(LEARNING_RATE), native=kernels, bf16=bf16)
     if COMPILE:
         agent = compile_agent(agent)
     return agent, loaded.params, agent.init_state(torch.Generator().manual_seed(0))
@@ -79,9 +80,9 @@ def learn(num_actions: int = 3, batch: int = B, length: int = T) -> Job:
     return Job(step)
 
 
-def train() -> Job:
+def train(kernels: bool = not PLAIN) -> Job:
     """Act, remember, sample, learn."""
-    agent, rule_params, state = make_agent(3)
+    agent, rule_params, state = make_agent(3, kernels)
     rng = torch.Generator().manual_seed(0)
     env, replay = Catch(NUM_ENVS, ROWS, COLUMNS), Replay(CAPACITY)
     env_state, timestep = env.reset(rng)
@@ -208,7 +209,7 @@ def replay_sample() -> Job:
 
 def matmul(by_kernel: int = 0) -> Job:
     """The matrix products of one training step, alone."""
-    flops, products = products_of(train().run)
+    flops, products = products_of(train(kernels=False).run)  # torch does not see our kernels'
     return Job(replay_products(products, bool(by_kernel)), {"flop": flops})
 
 
