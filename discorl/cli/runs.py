@@ -100,6 +100,8 @@ def export_run(
     run: tyro.conf.Positional[Path],
     format: Literal["pt2", "onnx"] | None = None,
     out: Path | None = None,
+    best: bool = False,
+    task: str | None = None,
 ) -> None:
     """Write a trained agent to a file that acts without discorl.
 
@@ -111,6 +113,9 @@ def export_run(
         format: pt2 for torch.export, or onnx, which needs the extra 'onnx'. By default as the name
             of --out ends, or pt2.
         out: The file to write; by default policy.pt2 or policy.onnx in the folder of the run.
+        best: The best agent that --eval-every has found, instead of the last one.
+        task: The environment, if it was given from Python: a task, such as MODULE:FUNCTION of
+            yours.
     """
     from discorl.training.agent_files import run_folder
     from discorl.training.trained_agent import load_agent
@@ -119,4 +124,4 @@ def export_run(
         out = run_folder(run) / f"policy.{format or 'pt2'}"
     elif format and out.suffix != f".{format}":
         raise DiscorlError(f"--format {format} needs a name that ends in .{format}, not {out.name}")
-    print(printable(f"Policy: {load_agent(run).export(out)}"))
+    print(printable(f"Policy: {load_agent(run, best=best, env=task).export(out)}"))

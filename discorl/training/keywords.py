@@ -12,14 +12,14 @@ from discorl.errors import DiscorlError
 from discorl.runs.config_file import from_json
 from discorl.suggestions import did_you_mean
 from discorl.training import presets
-from discorl.training.config import TrainConfig
+from discorl.training.config import EnvConfig, TrainConfig
 
 
 def settings_of(start: TrainConfig | str, changes: Mapping[str, Any]) -> TrainConfig:
     """A task's preset, or ready settings, with changes of fields by name.
 
     Groups of settings are dataclasses, or mappings of what changes in them:
-    ``optimiser={"learning_rate": 1e-3}``.
+    ``optimiser={"learning_rate": 1e-3}``. Those of the environment need no group.
     """
     if {"steps", "env_steps"} <= changes.keys():
         raise DiscorlError("steps and env_steps both say how long to train: give one of them")
@@ -33,6 +33,10 @@ def settings_of(start: TrainConfig | str, changes: Mapping[str, Any]) -> TrainCo
         )
     if not changes:
         return start
+    names = {f.name for f in dataclasses.fields(EnvConfig)} - start.__dataclass_fields__.keys()
+    of_env = {name: x for name, x in changes.items() if name in names}
+    if of_env:  # env= of train is the environment itself, so its settings need no group
+        changes = {name: x for name, x in changes.items() if name not in names} | {"env": of_env}
     # As config.json would hold it, so that there is one place where values are checked.
     merged = _merged(dataclasses.asdict(start), changes)
     return from_json(TrainConfig, json.loads(json.dumps(merged, default=_plain)))
@@ -58,7 +62,7 @@ def _merged(old: dict[str, Any], changes: Mapping[str, Any], where: str = "") ->
     for name, value in changes.items():
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             merged[name] = dataclasses.asdict(value)
-        elif isinstance(value, Mapping) and isinstance(old[name], dict):
+        elif isinstance(value, Mapping) and isinstance(old[name], dict) and name != "kwargs":
             merged[name] = _merged(old[name], value, f"{where}{name}.")
         else:
             merged[name] = value

@@ -144,7 +144,7 @@ class Watching:
         if source is None and (source := program.users_env) is not None:
             if is_tensor_env(program.env):
                 return program.env  # all that changes is in the states
-            if not callable(source):
+            if not callable(source) and not isinstance(source, str):  # a name can be made again
                 raise DiscorlError(
                     "evaluations need environments of their own, and a ready one cannot be copied: "
                     "pass eval_env=, or a function that makes the environment as env="

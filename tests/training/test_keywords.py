@@ -86,6 +86,12 @@ def test_settings_by_keyword(tmp_path: Path) -> None:
     assert settings_of(start, {"seed": 0}) == start
 
 
+def test_settings_of_the_environment_need_no_group() -> None:
+    given = {"exact_resume": True, "kwargs": {"length": 3}, "normalize_observations": True}
+    env = settings_of("gym:CartPole-v1", given).env
+    assert env.exact_resume and env.normalize_observations and env.kwargs == {"length": 3}
+
+
 @pytest.mark.parametrize(
     "wrong, said",
     [

@@ -238,3 +238,15 @@ def test_an_env_that_breaks_in_python_says_where(tmp_path: Path) -> None:
     with pytest.raises(EnvFailure, match=rf"own_envs.py:{FAILING_LINE}, in _fail\)") as caught:
         train(config(tmp_path, task="mine"), env=lambda: Long(fails_at=4))
     assert isinstance(caught.value.__cause__, EnvFailure)
+
+
+def test_a_run_on_an_environment_from_python_goes_on_by_name(on_path: Path) -> None:
+    """With evaluations, and as a file."""
+    import my_envs  # pyright: ignore[reportMissingImports]
+
+    settings = config(on_path, steps=2, eval_every=1, eval_episodes=2, out=on_path / "run")
+    folder = train(settings, env=my_envs.make).folder
+    command = ["train", "--resume", str(folder), "--task", "my_envs:make", "--progress", "none"]
+    assert main([*command, "--steps", "3"]) == 0
+    assert main(["export", str(folder), "--best", "--task", "my_envs:make"]) == 0
+    assert (folder / "policy.pt2").is_file()
