@@ -5,6 +5,7 @@ What stands here was chosen with seed 100, which is not among those reported: se
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,7 +234,7 @@ FIRST = (
         num_envs=8,
         shared=PONG,
         actor_critic=f"{SCALAR} --actor-critic.entropy-cost 0.01",
-        ppo={"suite_options": {"full_actions": False}}
+        ppo={"env_options": {"full_actions": False}}
         | {name: x for name, x in BOARD_PPO.items() if name != "conv"}
         | {"policy": "CnnPolicy"},
         ppo_from="rl-baselines3-zoo, Atari",
@@ -258,9 +259,22 @@ def _by_preset(
     return LearningTask(name, title, task, suite, env_steps, ppo=ppo, ppo_from=ppo_from, **rest)
 
 
+TIME_LIMITS = {"gym:CliffWalking-v1": 500}
+"""Steps of an episode where Gymnasium has no limit: by chance it would hardly ever end."""
+
+
+def _classic(name: str, env_steps: int, ppo: Mapping[str, Any], ppo_from: str) -> LearningTask:
+    task, options = f"gym:{name}", {}
+    if limit := TIME_LIMITS.get(task):
+        limited = {"max_episode_steps": limit}
+        ppo = {**ppo, "env_options": limited}
+        options = dict.fromkeys(RULES, f"--env.kwargs {json.dumps(limited, separators=(',', ':'))}")
+    return _by_preset("classic", task, env_steps, ppo, ppo_from, options=options)
+
+
 CLASSIC = tuple(
-    _by_preset("classic", f"gym:{name}", env_steps, ppo, ppo_from)
-    for name, env_steps, ppo, ppo_from in (
+    _classic(*settings)
+    for settings in (
         ("CartPole-v1", 100_000, FIRST_OF["cartpole"].ppo, f"{ZOO}, CartPole-v1"),
         ("Acrobot-v1", 300_000, SHARED_STEPS | {"n_steps": 256, "gae_lambda": 0.94}, ZOO),
         ("MountainCar-v0", 300_000, SHARED_STEPS | {"n_steps": 16, "gae_lambda": 0.98}, ZOO),

@@ -159,11 +159,11 @@ class CurveCallback(BaseCallback):
         return time.monotonic() < self._end
 
 
-def make_one(task: str) -> gymnasium.Env:
+def make_one(task: str, options: dict[str, Any]) -> gymnasium.Env:
     """The environment behind one of discorl's names, as discorl wraps it."""
     suite, _, name = task.partition(":")
     if suite == "gym":
-        env = gymnasium.make(name)
+        env = gymnasium.make(name, **options)
         joined = isinstance(env.observation_space, gymnasium.spaces.Tuple)
         return gymnasium.wrappers.FlattenObservation(env) if joined else env
     if suite == "minatar":
@@ -173,13 +173,13 @@ def make_one(task: str) -> gymnasium.Env:
     raise ValueError(f"no PPO on {task}")
 
 
-def make_envs(task: str, num_envs: int, seed: int, suite_options: dict[str, object]) -> VecEnv:
+def make_envs(task: str, num_envs: int, seed: int, options: dict[str, Any]) -> VecEnv:
     """Copies that report their episodes."""
     if find(task) is None and not task.startswith("gym:"):
         return VecMonitor(TensorVecEnv(task, num_envs, seed))
     if task.startswith("ale:"):
-        return VecMonitor(SuiteVecEnv(task, num_envs, seed, suite_options))
-    return VecMonitor(DummyVecEnv([lambda: make_one(task)] * num_envs))
+        return VecMonitor(SuiteVecEnv(task, num_envs, seed, options))
+    return VecMonitor(DummyVecEnv([lambda: make_one(task, options)] * num_envs))
 
 
 def linear(start: float) -> Callable[[float], float]:
@@ -190,8 +190,8 @@ def linear(start: float) -> Callable[[float], float]:
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Train, and return the curve."""
     settings = dict(job["settings"])
-    num_envs, suite_options = settings.pop("n_envs"), settings.pop("suite_options", {})
-    envs = make_envs(job["task"], num_envs, job["seed"], suite_options)
+    num_envs, options = settings.pop("n_envs"), settings.pop("env_options", {})
+    envs = make_envs(job["task"], num_envs, job["seed"], options)
     if settings.pop("normalize", False):
         envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99))
     elif settings.pop("normalize_reward", False):

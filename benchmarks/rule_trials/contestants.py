@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.tasks import BOARD_PPO, TASKS, ZOO
+from benchmarks.learning.tasks import BOARD_PPO, TASKS, TIME_LIMITS, ZOO
 from benchmarks.peers.run_ppo import run_ppo
 from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.built_in import ACTOR_CRITIC
@@ -71,7 +71,13 @@ def setup(task: str, rule: str) -> TrainConfig:
     """What ``discorl train`` gives the rule that ships, for another rule and ``ENV_STEPS``."""
     config = presets.for_rule(presets.for_task(task), SHIPPED)
     steps = round(ENV_STEPS / (config.num_envs * config.rollout_length))
+    config = replace(config, env=replace(config.env, kwargs=time_limit(task)))
     return replace(config, rule=rule, steps=steps, mask_episode_starts=False, progress="none")
+
+
+def time_limit(task: str) -> dict[str, int]:
+    """Keyword arguments for a task whose episodes might never end."""
+    return {"max_episode_steps": TIME_LIMITS[task]} if task in TIME_LIMITS else {}
 
 
 def with_rate(config: TrainConfig, rate: float) -> TrainConfig:
@@ -140,11 +146,13 @@ def ppo(task: str) -> dict[str, Score]:
     published = {x.task: x.ppo for x in TASKS.values() if x.ppo_from.startswith(ZOO)}
     if task.startswith("minatar:"):
         published[task] = BOARD_PPO
-    settings = published.get(task, DEFAULT_PPO)
+    settings = dict(published.get(task, DEFAULT_PPO))
+    if limit := time_limit(task):
+        settings["env_options"] = limit
 
     def score(seed: int) -> float:
         last = ENV_STEPS // 5
-        job = {"task": task, "env_steps": ENV_STEPS, "seed": seed, "settings": dict(settings)}
+        job = {"task": task, "env_steps": ENV_STEPS, "seed": seed, "settings": settings}
         curve = run_ppo(job | {"every": ENV_STEPS // 20, "window": last})["curve"]
         return float(curve[-1][1])
 
