@@ -1,7 +1,7 @@
 """What a change of cmpo's settings does, on siblings of the held-out tasks.
 
-    python -m benchmarks.rule_trials.variants                    # all that is missing, then the table
-    python -m benchmarks.rule_trials.variants --only cosine      # beside the preset
+    python -m benchmarks.rule_trials.variants                # all that is missing, then the table
+    python -m benchmarks.rule_trials.variants --only cosine  # beside the preset
     python -m benchmarks.rule_trials.variants --table
 
 The agents of a task live side by side in one process, which takes an eighth of the time that they
