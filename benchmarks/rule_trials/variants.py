@@ -4,9 +4,8 @@
     python -m benchmarks.rule_trials.variants --only cosine  # beside the preset
     python -m benchmarks.rule_trials.variants --table
 
-The agents of a task live side by side in one process, which takes an eighth of the time that they
-would take one by one. Agents of equal number start alike and see the same draw of the task,
-whatever the variant.
+The agents of a task live side by side in one process. Agents of equal number start alike and see
+the same draw of the task, whatever the variant.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from discorl.training.rule_choice import choose_rule
 
 FOLDER = RESULTS / "cmpo-variants"
 TASKS = (*CHOSEN_ON, "cartpole:sampled", "grid:sampled")
-NUM_AGENTS = 16
+NUM_AGENTS = 8
 SEED = 200
 
 
@@ -77,8 +76,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     if not args.table:
-        for name in dict.fromkeys([PRESET, *args.only]):
-            for task in args.tasks:
+        for task in args.tasks:
+            for name in dict.fromkeys([PRESET, *args.only]):
                 if read(name, task) is None:
                     keep(name, task, scores(name, task))
                     print(f"{name} on {task}", flush=True)
