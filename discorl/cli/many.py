@@ -26,7 +26,8 @@ class SweepArgs:
     """Which runs, and how many at a time."""
 
     rules: Common[str] = "auto"
-    """Rules, separated by commas, each with its own preset."""
+    """Rules, separated by commas, each with its own preset, and all with the environment steps of
+    the longest."""
     seeds: Common[str] = "0..4"
     """Seeds: a range like 0..4, or a list like 1,2,5."""
     jobs: Common[int] = 1
@@ -59,7 +60,7 @@ def sweep_command(args: list[str]) -> int:
     from discorl.comparison.report import html_report
     from discorl.comparison.table import print_comparison
     from discorl.runs.files import write_text
-    from discorl.tuning.sweep import sweep
+    from discorl.tuning.sweep import sweep, with_equal_budgets
 
     tasks, options = tasks_and_options(args)
     tasks = tasks or ["catch"]
@@ -71,11 +72,17 @@ def sweep_command(args: list[str]) -> int:
         for rule in _list(own.rules, "rules")
         for seed in seeds_of(own.seeds)
     ]
+    configs = with_equal_budgets(configs)
     console = Console()
     out = own.out or Path("runs") / f"sweep-{_plain('-'.join(tasks))}"
     result = sweep(configs, out, own.jobs, console)
     if result.finished:
-        comparison = result.compare()
+        try:
+            comparison = result.compare()
+        except DiscorlError as e:
+            raise DiscorlError(
+                f"{len(result.finished)} runs are finished in {out}, but {e}"
+            ) from None
         print_comparison(comparison, console)
         write_text(out / "comparison.html", html_report(comparison))
         print(printable(f"Report: {out / 'comparison.html'}"))

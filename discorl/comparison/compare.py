@@ -100,6 +100,8 @@ def _compare_on_task(
     curves = [_curve(run, metric) for run in runs]
     start, budget = common_range(curves)
     shortest = min(runs, key=lambda run: run.logged.env_steps[-1])
+    if _end_together(runs):
+        start = min(start, budget)
     if start > budget:
         raise DiscorlError(
             f"the runs on {task} have no environment steps in common: {shortest.folder} ends at "
@@ -113,6 +115,18 @@ def _compare_on_task(
         )
     scores = [_group_score(group, metric, start, budget, samples, rng) for group in groups]
     return TaskComparison(task, metric, start, budget, scores)
+
+
+def _end_together(runs: Sequence[RunRecord]) -> bool:
+    """Whether less than a training step lies between the ends, as if all had one budget."""
+    first_end = min(run.logged.env_steps[-1] for run in runs)
+    for run in runs:
+        copies, length = run.config.get("num_envs"), run.config.get("rollout_length")
+        if not isinstance(copies, int) or not isinstance(length, int):
+            return False
+        if run.logged.env_steps[-1] - copies * length >= first_end:
+            return False
+    return True
 
 
 def _curve(run: RunRecord, metric: str) -> Curve:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from discorl.comparison.records import RunRecord
 
 NOT_SETTINGS = {
-    *("task", "rule", "seed", "out", "device", "torch", "progress", "threads", "compile", "steps"),
-    *("kernels", "timeout_minutes", "eval", "stop_at_return", "max_minutes"),
+    *("task", "rule", "seed", "out", "device", "torch", "progress", "threads", "compile"),
+    *("steps", "kernels", "timeout_minutes", "eval", "stop_at_return", "max_minutes"),
     *("resume", "log", "checkpoint", "keep", "kind", "version", "discorl"),
 }
 """What may differ between two seeds of the same thing: names, or the first word of one."""
+MAX_DIGITS = 17
+"""With so many, no two numbers look the same."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def group_runs(runs: list[RunRecord], by_settings: bool = True) -> tuple[list[Se
         by_rule.setdefault((run.task, run.rule), []).append(run)
     groups, notes = [], []
     for (task, rule), members in by_rule.items():
-        differing = _differing_settings(members) if by_settings else []
+        differing = _differing_settings(members) if by_settings else {}
         by_label: dict[str, list[RunRecord]] = {}
         for run in members:
             by_label.setdefault(_label(run, differing), []).append(run)
@@ -60,11 +62,19 @@ def _one_for_each_seed(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str
     return sorted(kept.values(), key=lambda run: run.seed), notes
 
 
-def _differing_settings(runs: list[RunRecord]) -> list[str]:
-    """Settings that all of these runs have, with more than one value among them."""
+def _differing_settings(runs: list[RunRecord]) -> dict[str, int]:
+    """Settings that all of these runs have, with more than one value among them, and how many
+    digits it takes to tell the values apart."""
     flat = [_settings(run) for run in runs]
     shared = [name for name in flat[0] if all(name in settings for settings in flat)]
-    return [name for name in shared if len({repr(settings[name]) for settings in flat}) > 1]
+    values = {name: {repr(s[name]): s[name] for s in flat}.values() for name in shared}
+    return {name: _digits(different) for name, different in values.items() if len(different) > 1}
+
+
+def _digits(values: Collection[Any]) -> int:
+    """The fewest, from three on, with which all of the values look different."""
+    enough = (n for n in range(3, MAX_DIGITS) if len({_short(v, n) for v in values}) == len(values))
+    return next(enough, MAX_DIGITS)
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
@@ -88,11 +98,16 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield prefix + name, value
 
 
-def _label(run: RunRecord, differing: Iterable[str]) -> str:
+def _label(run: RunRecord, differing: Mapping[str, int]) -> str:
     settings = _settings(run)
-    parts = [f"{name.replace('_', '-')} {_short(settings[name])}" for name in differing]
+    parts = [
+        f"{name.replace('_', '-')} {_short(settings[name], digits)}"
+        for name, digits in differing.items()
+    ]
     return f"{run.rule} ({', '.join(parts)})" if parts else run.rule
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, digits: int) -> str:
+    if isinstance(value, float) and len(str(value)) > digits + 2 and digits < MAX_DIGITS:
+        return f"{value:.{digits}g}"
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)

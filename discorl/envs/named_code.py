@@ -9,17 +9,28 @@ import sys
 import typing
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from discorl.envs.failures import is_library, one_line
 from discorl.errors import DiscorlError
+from discorl.suggestions import did_you_mean
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 class NoModule(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
     """The module that a name begins with cannot be found."""
+
+    def __init__(self, module: str) -> None:
+        here = [path.stem for path in Path.cwd().glob("*.py")]
+        self.meant = did_you_mean(module, here)
+        """What module of the current folder it may have been."""
+        super().__init__(
+            f"there is no module '{module}': run this in its folder, put that folder on "
+            f"PYTHONPATH, or install it{self.meant}"
+        )
 
 
 def import_named(module: str, who: str) -> ModuleType:
@@ -29,10 +40,7 @@ def import_named(module: str, who: str) -> ModuleType:
     except ModuleNotFoundError as e:
         if e.name is None or not f"{module}.".startswith(f"{e.name}."):
             raise DiscorlError(f"{who} cannot be imported: {one_line(e)}") from e
-        raise NoModule(
-            f"there is no module '{e.name}': run this in its folder, put that folder on "
-            "PYTHONPATH, or install it"
-        ) from None
+        raise NoModule(e.name) from None
     except Exception as e:
         raise DiscorlError(f"{who} cannot be imported: {one_line(e)}") from e
 
@@ -45,7 +53,9 @@ def load_function(name: str) -> Callable[..., Any]:
     module = import_named(module_name, f"'{name}'")
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise DiscorlError(f"the module {module_name} has no function '{function_name}'")
+        others = [name for name, x in vars(module).items() if callable(x)]
+        meant = did_you_mean(function_name, others)
+        raise DiscorlError(f"the module {module_name} has no function '{function_name}'{meant}")
     return function
 
 

@@ -63,7 +63,8 @@ def make_env(
             return make(own_name, num_envs, device, options, num_agents=num_agents)
         except NoModule as e:
             names = [*KNOWN, *(suite.pattern for suite in suites.SUITES)]
-            meant = did_you_mean(name.partition(":")[0], _beginnings(names))
+            alike = [known for known in names if known.count(":") == name.count(":")]
+            meant = "" if e.meant else did_you_mean(name.partition(":")[0], _beginnings(alike))
             prefixes = ", ".join(suite.prefix for suite in suites.SUITES)
             raise DiscorlError(
                 f"no environment is called '{name}' (suites are {prefixes}), and {e}{meant}"

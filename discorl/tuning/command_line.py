@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from functools import reduce
 from typing import Any
@@ -35,5 +36,7 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         no = "--" + ".".join([*(g.replace("_", "-") for g in groups), f"no-{last}"])
         return [option if value else no]
+    if isinstance(value, dict):
+        return [option, json.dumps(value)]
     values = value if isinstance(value, tuple) else (value,)
     return [option, *map(str, values)]

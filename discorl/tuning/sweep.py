@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -77,6 +77,22 @@ def sweep(
         is_whole = run_all(lambda: next(left, None), ended, jobs)
     names = [folder.name for folder in folders if folder.name in finished]
     return SweepResult(out, names, failed, not is_whole)
+
+
+def with_equal_budgets(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
+    """The same runs, but all on a task take as many environment steps as the longest of them.
+
+    Presets differ in how many a training step takes, and what took more of them would look better.
+    """
+    totals: dict[str, set[int]] = {}
+    for config in configs:
+        totals.setdefault(config.task, set()).add(config.steps * config.env_steps_per_step)
+    return [
+        replace(config, env_steps=max(totals[config.task]))
+        if config.env_steps is None and len(totals[config.task]) > 1
+        else config
+        for config in configs
+    ]
 
 
 def run_name(config: TrainConfig) -> str:

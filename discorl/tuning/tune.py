@@ -15,6 +15,7 @@ from discorl.bounds import MAX_AT_ONCE, check_between
 from discorl.comparison.curves import Curve, final_score
 from discorl.comparison.records import read_run
 from discorl.errors import DiscorlError
+from discorl.printable import printable
 from discorl.runs.curves import plot_trials
 from discorl.runs.files import held, write_json
 from discorl.runs.terminal import cell, say
@@ -203,4 +204,5 @@ def print_result(result: TuneResult, console: Console) -> None:
         f"Picture: {result.folder / 'tuning.png'}",
     )
     if result.config:
-        say(console, "The best settings:", f"  {result.command}")
+        say(console, "The best settings:")
+        print(f"  {printable(result.command)}", file=console.file)  # one line, to be copied

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from shutil import rmtree
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -100,6 +102,29 @@ def test_curves_go_on_where_the_shortest_ends(tmp_path: Path) -> None:
     assert short.by_steps.x[-1] == 50
     assert [p[0] for p in long.runs[0].points] == [10, 50, 100]
     assert (long.score.value, long.area.value) == (1.0, 1.0)
+
+
+def test_runs_of_one_budget_have_its_end_in_common(tmp_path: Path) -> None:
+    """A run whose only step is long and one of many short steps, both asked for 10."""
+    sizes: list[dict[str, Any]] = [{"num_envs": n, "rollout_length": 2} for n in (2, 8)]
+    write_run(tmp_path / "a", [line(4, 1.0), line(12, 3.0)], rule="a", **sizes[0])
+    b = write_run(tmp_path / "b", [line(16, 2.0)], rule="b", **sizes[1])
+    result = compare([tmp_path])
+    assert (result.tasks[0].start, result.tasks[0].budget) == (12, 12)
+    assert [group(result, label).score.value for label in "ab"] == [3.0, 2.0]
+    rmtree(b)
+    write_run(b, [line(32, 2.0)], rule="b", **sizes[1])
+    with pytest.raises(DiscorlError, match="no environment steps in common"):
+        compare([tmp_path])
+
+
+def test_labels_have_the_digits_that_tell_settings_apart(tmp_path: Path) -> None:
+    for seed, rate in enumerate((0.0031415926535897933, 0.001, 2.718281828459045e-05)):
+        write_run(tmp_path / f"{seed}", constant(1.0), optimiser={"learning_rate": rate})
+    name = "disco103 (optimiser.learning-rate {})"
+    assert compare([tmp_path]).labels == [name.format(r) for r in ("0.00314", "0.001", "2.72e-05")]
+    write_run(tmp_path / "3", constant(1.0), optimiser={"learning_rate": 0.0031415})
+    assert name.format("0.0031416") in compare([tmp_path]).labels
 
 
 def test_runs_without_a_step_in_common_are_refused(tmp_path: Path) -> None:

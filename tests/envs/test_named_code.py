@@ -39,6 +39,7 @@ def test_functions_and_what_is_wrong_with_a_name(
     assert load_function("own_code:made")() == 4
     for name, words in {
         "own_code:nothing": "the module own_code has no function 'nothing'",
+        "own_code:mak": "no function 'mak'; did you mean 'make'?",
         "own_code:number": "the module own_code has no function 'number'",
         "own code:make": "write MODULE:FUNCTION",
         "own_code": "write MODULE:FUNCTION",
@@ -47,6 +48,9 @@ def test_functions_and_what_is_wrong_with_a_name(
             load_function(name)
     with pytest.raises(NoModule, match="no module 'nowhere': run this in its folder"):
         load_function("nowhere.at_all:make")
+    monkeypatch.chdir(own.parent)
+    with pytest.raises(NoModule, match=r"no module 'own_cod': .*; did you mean 'own_code'\?"):
+        load_function("own_cod:make")
     own.write_text(OWN.replace("ZERO", "0"))
     monkeypatch.delitem(sys.modules, "own_code")
     with pytest.raises(DiscorlError, match=r"ZeroDivisionError.*own_code\.py:10, in <module>"):

@@ -212,9 +212,12 @@ def test_settings_of_the_environment_go_with_and_without_their_prefix(tmp_path: 
     "args, words",
     [
         (("gym:CartPoll-v1",), "did you mean CartPole-v1"),
-        (("gym:no_such_module:X-v0",), "not installed"),
+        (("gym:no_such_module:X-v0",), "no module 'no_such_module': run this in its folder"),
+        (("gym:minigrid:MiniGrid-Emty-5x5-v0",), "did you mean MiniGrid-Empty-5x5-v0"),
         (("gym:Pendulum-v1", "--action-bins", "1"), "--env.action-bins must be at least 2"),
         (("minatr:breakout",), "no environment is called 'minatr:breakout'"),
+        (("minatr:breakout",), "did you mean 'minatar'?"),
+        (("dm_en:make",), "or install it\n"),  # dm_env is no prefix of names like this
         (("sokoban:no/such/levels",), "no/such/levels"),
     ],
 )

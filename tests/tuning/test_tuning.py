@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from shlex import split
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from discorl.cli import main
 from discorl.cli.many import seeds_of
@@ -25,7 +27,8 @@ from discorl.training.train import train
 from discorl.tuning.command_line import command_line
 from discorl.tuning.pool import run_all
 from discorl.tuning.space import Choice, Range, space_for, value_of, with_values
-from discorl.tuning.sweep import run_name, sweep
+from discorl.tuning.sweep import run_name, sweep, with_equal_budgets
+from discorl.tuning.tune import TrialResult, TuneResult, print_result
 from discorl.tuning.worker import PRUNED, Trial, write_job
 from discorl.tuning.worker import main as work
 from tests.builders import assert_bit_equal
@@ -79,6 +82,7 @@ def test_a_rule_that_is_not_there_has_no_space() -> None:
         f"catch:4x3 --rule actor-critic --steps 8 {TINY}",
         "gym:CartPole-v1 --rule cmpo --env-steps 1e4 --optimiser.learning-rate 0.0123456789",
         "ale:Pong --rule actor-critic --preset paper --sticky 0",
+        """gym:CartPole-v1 --rule cmpo --kwargs '{"sutton_barto_reward": true}'""",
         "catch --rule policy-gradient --net.zero-values --returns.lambda 0.9 --max-minutes 5",
     ],
 )
@@ -87,6 +91,16 @@ def test_a_command_line_gives_the_settings_back(options: str) -> None:
     command = split(command_line(wanted))
     assert command[:2] == ["discorl", "train"]
     assert parse_train(command[2:]) == wanted
+
+
+def test_the_best_settings_are_one_line_to_copy(tmp_path: Path) -> None:
+    wanted = parse_train(split(f"gym:CartPole-v1 --rule actor-critic --steps 8 {TINY}"))
+    best = TrialResult(0, "complete", 1.0, {"optimiser.learning_rate": 0.1})
+    shown = io.StringIO()
+    result = TuneResult(tmp_path, [best], best, wanted, interrupted=False)
+    print_result(result, Console(file=shown, width=60))
+    (line,) = [line for line in shown.getvalue().splitlines() if "discorl train" in line]
+    assert parse_train(split(line)[2:]) == wanted
 
 
 # --- sweeps --------------------------------------------------------------------------------------
@@ -110,6 +124,21 @@ def test_a_sweep_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (many / "agent.npz").stat().st_mtime_ns == before
     assert main([*args, "--log-every", "1"]) == 2
     assert "was begun with other settings" in capsys.readouterr().err
+
+
+def test_rules_of_a_sweep_take_the_same_environment_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their presets act for different times between updates: short runs had no step in common."""
+    options = "--steps 1 --batch-size 2 --net.torso 8 --net.action-lstm 4 --net.head-hidden 4"
+    args = ["sweep", "catch", *split(options), "--out", str(tmp_path / "s"), "--seeds", "0"]
+    assert main([*args, "--rules", "actor-critic,cmpo"]) == 0
+    assert "up to 256 environment steps" in " ".join(capsys.readouterr().out.split())
+    runs = [path.parent for path in tmp_path.glob("s/*/config.json")]
+    done = {run.name: timeless(run)[-1]["env_steps"] for run in runs}
+    assert done == {"catch-actor-critic-0": 290, "catch-cmpo-0": 256}
+    alike = [parse_train(["catch", "--rule", rule]) for rule in ("disco103", "actor-critic")]
+    assert with_equal_budgets(alike) == alike, "there is nothing to do"
 
 
 def test_runs_of_a_sweep_need_names_of_their_own(tmp_path: Path) -> None:

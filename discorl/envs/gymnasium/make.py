@@ -21,7 +21,7 @@ from discorl.envs.gymnasium.env import GymnasiumEnv
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.envs.gymnasium.vector import Factory, make_guarded, make_vector
-from discorl.envs.named_code import load_function
+from discorl.envs.named_code import NoModule, load_function
 from discorl.errors import DiscorlError
 
 AUTORESET = {"same-step": AutoresetMode.SAME_STEP, "next-step": AutoresetMode.NEXT_STEP}
@@ -175,6 +175,8 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
         raise DiscorlError(f"'{env_id}' needs a package that is not installed: {_cure(e)}") from e
     except ModuleNotFoundError as e:
         missing = e.name or getattr(e.__cause__, "name", None) or env_id.split(":")[0]
+        if f"{env_id.rpartition(':')[0]}.".startswith(f"{missing}."):  # what registers it
+            raise DiscorlError(f"'{env_id}' cannot be made: {NoModule(missing)}") from None
         raise DiscorlError(
             f"'{env_id}' needs the package '{missing}', which is not installed: install it with "
             "pip, or correct the name"
@@ -199,7 +201,8 @@ def _unknown(env_id: str) -> str:
     close = difflib.get_close_matches(own_id.lower(), by_lower, n=3, cutoff=0.6)
     advice = "if a module registers it, write gym:MODULE:ID"
     if module:
-        advice = f"the module '{module}' does not register it"
+        meant = f"; did you mean {' or '.join(by_lower[c] for c in close)}?" if close else ""
+        advice = f"the module '{module}' does not register it{meant}"
     elif close:
         advice = f"did you mean {' or '.join(by_lower[c] for c in close)}?"
     return f"Gymnasium has no environment '{env_id}'; {advice}"
