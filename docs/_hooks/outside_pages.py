@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """The project's pages stand beside docs/ in the repository, and inside of it in the site."""
+    """These pages stand beside docs/ in the repository, and beside its pages in the site."""
     del kwargs
-    return markdown.replace("](docs/", "](") if page.file.src_uri in OF_THE_PROJECT else markdown
+    if page.file.src_uri not in OF_THE_PROJECT and not page.file.src_uri.startswith("benchmarks/"):
+        return markdown
+    return re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", markdown)

@@ -4,6 +4,8 @@ import importlib.util
 import os
 import signal
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -356,6 +358,12 @@ def test_by_default_observations_are_as_they_are() -> None:
 # --- what users bring ----------------------------------------------------------------------------
 
 
+def without(space: str) -> Corridor:
+    env = Corridor()
+    setattr(env, space, None)
+    return env
+
+
 def test_factories_vectors_and_our_own() -> None:
     assert as_env(Corridor, 3).num_envs == 3
     assert as_env(SyncVectorEnv([Corridor] * 2), 3).num_envs == 2
@@ -368,6 +376,11 @@ def test_factories_vectors_and_our_own() -> None:
         (lambda: 1 / 0, "environment 0 could not be made: ZeroDivisionError"),
         (sys.exit, "environment 0 could not be made: SystemExit"),
         (lambda: os._exit(3), "environment 0 could not be made: SystemExit: 3"),
+        (partial(without, "observation_space"), "0 has no observation space: set its observation_"),
+        (
+            partial(without, "action_space"),
+            "environment 0 has no action space: set its action_space",
+        ),
     ]
     for source, words in wrong:
         with pytest.raises(DiscorlError, match=words):
@@ -399,7 +412,7 @@ def test_only_what_was_made_here_is_closed_here() -> None:
         ("cartpole-v1", "did you mean CartPole-v1"),
         ("Zzzz-v0", r"gym:MODULE:ID"),
         ("Taxi-v3", "Taxi-v4"),
-        ("no_such_module:Env-v0", "package 'no_such_module', which is not installed"),
+        ("no_such_module:Env-v0", "there is no module 'no_such_module': run this in its"),
         ("", "cannot make"),
     ],
 )
@@ -408,6 +421,15 @@ def test_ids_that_do_not_exist_are_explained(env_id: str, words: str) -> None:
     with pytest.raises(DiscorlError, match=words) as caught:
         gymnasium_env(env_id, 1)
     assert "\n" not in str(caught.value)
+
+
+def test_what_the_module_of_an_id_needs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "registers_it.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DiscorlError, match="the package 'no_such_package', which is not installed"):
+        gymnasium_env("registers_it:Env-v0", 1)
 
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("mujoco")), reason="MuJoCo is installed")

@@ -65,8 +65,9 @@ def make_guarded(factory: Factory, who: str) -> gymnasium.Env:
     if not isinstance(env, gymnasium.Env):
         made = type(env).__name__
         raise DiscorlError(f"the factory of {who} made a {made}, not a gymnasium.Env")
-    if not isinstance(getattr(env, "action_space", None), gymnasium.Space):
-        raise DiscorlError(f"{who} has no action space: set its action_space")
+    for kind in ("action", "observation"):
+        if not isinstance(getattr(env, f"{kind}_space", None), gymnasium.Space):
+            raise DiscorlError(f"{who} has no {kind} space: set its {kind}_space")
     return env
 
 
