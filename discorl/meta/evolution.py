@@ -28,7 +28,7 @@ class EvolutionSettings:
 
     spread: float = 0.05
     """Standard deviation of the noise on each weight."""
-    parts: tuple[str, ...] = ("policy_target", "prior_strength")
+    parts: tuple[str, ...] = ("policy_target", "prior_strength", "prior_trust")
     """The parts of the rule's network that change: the fewer weights, the better the estimate."""
 
     def __post_init__(self) -> None:

@@ -92,6 +92,7 @@ class MetaOutput(NamedTuple):
     lifetime_input: Tensor | None  # [S, B, 1]
     lifetime_rnn: LSTMState | None
     log_strength: Tensor | None = None  # [S, B, 1], for a rule with a prior
+    more_trust: Tensor | None = None  # [S, B, 1], likewise
 
 
 class ActionBlocks(nn.Module):
@@ -172,6 +173,7 @@ class MetaNet(nn.Module):
         self.policy_blocks = ActionBlocks(hidden + sizes.action_channels[-1], sizes.policy_channels)
         self.policy_target = Linear(sizes.policy_channels[-1], 1, output_std)
         self.prior_strength = Linear(hidden + life, 1, 0.0) if has_prior else None
+        self.prior_trust = Linear(hidden + life, 1, 0.0) if has_prior else None
         if not life:
             return
         self.lifetime = Embedder(
@@ -206,9 +208,9 @@ class MetaNet(nn.Module):
         z_hat = None if self.z_target is None else self.z_target(x)
         of_actions = self.policy_blocks(action_embedding, common=x, mask=seen.mask_now)
         pi_hat = mask_logits(self.policy_target(of_actions).squeeze(-1), seen.mask_now)
-        log_strength = self._log_strength(x, lifetime_rnn)
+        of_prior = self._of_prior(x, lifetime_rnn)
         if self.lifetime_input is None or lifetime_rnn is None:
-            return MetaOutput(pi_hat, y_hat, z_hat, None, None, log_strength)
+            return MetaOutput(pi_hat, y_hat, z_hat, None, None, *of_prior)
 
         lifetime_input = self.lifetime_input(x)
         features, _ = self.lifetime.features(seen, embeddings[1] if embeddings else None)
@@ -218,15 +220,15 @@ class MetaNet(nn.Module):
         told = self.lifetime_mlp(torch.cat(told, -1))
         pooled = across(live_mean_of_steps(told, seen.is_dead))
         lifetime_rnn = self.lifetime_rnn.step(pooled, lifetime_rnn)
-        return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn, log_strength)
+        return MetaOutput(pi_hat, y_hat, z_hat, lifetime_input, lifetime_rnn, *of_prior)
 
-    def _log_strength(self, x: Tensor, lifetime_rnn: LSTMState | None) -> Tensor | None:
-        """Of the prior, from the trajectory [S, B, H] and the agent's life so far."""
-        if self.prior_strength is None:
-            return None
+    def _of_prior(self, x: Tensor, lifetime_rnn: LSTMState | None) -> tuple[Tensor | None, ...]:
+        """Its strength and trust, from the trajectory [S, B, H] and the agent's life so far."""
+        if self.prior_strength is None or self.prior_trust is None:
+            return None, None
         if lifetime_rnn is not None:
             x = torch.cat([x, lifetime_rnn.hidden.expand(*x.shape[:-1], -1)], -1)
-        return self.prior_strength(x)
+        return self.prior_strength(x), self.prior_trust(x)
 
 
 class JoinedMLPs:

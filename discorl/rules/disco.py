@@ -81,7 +81,8 @@ class DiscoRule:
     """Whether its agents predict their policy one step ahead."""
     prior: Improvement | None = None
     """The hand-written target that the network adds to, as logits: pi-hat is the improved policy
-    with a learnt strength plus what the network says; y-hat and z-hat are y and z plus that."""
+    with learnt strength and trust, plus what the network says; y-hat and z-hat are y and z plus
+    that."""
 
     net: MetaNet = field(init=False, repr=False, compare=False)
 
@@ -166,7 +167,9 @@ class DiscoRule:
         pi, y, z = out.pi, out.y, out.z
         if self.prior is not None and out.log_strength is not None:
             strength = out.log_strength.exp()
-            prior = improved_policy(target_logits, values, rollout.actions, self.prior, strength)
+            prior = improved_policy(
+                *(target_logits, values, rollout.actions, self.prior, strength, out.more_trust)
+            )
             pi = prior + pi
             # A prediction that is its own target stays as it is.
             y, z = _sum(unroll.predictions.y, y), _sum(unroll.predictions.z_a, z)

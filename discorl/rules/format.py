@@ -44,7 +44,8 @@ _NAMES = {
     "z_target": "lstm/linear_3",
     "policy_blocks": "lstm/sequential_1/conv1_d{_i}",
     "policy_target": "lstm/linear_4",
-    "prior_strength": "lstm/prior_strength",  # ours alone
+    "prior_strength": "lstm/prior_strength",  # ours alone, as is the next
+    "prior_trust": "lstm/prior_trust",
 }
 
 

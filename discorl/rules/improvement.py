@@ -39,18 +39,22 @@ def improved_policy(
     actions: Tensor,
     how: Improvement,
     factor: Tensor | float = 1.0,
+    more_trust: Tensor | None = None,
 ) -> Tensor:
     """The target network's policy [T, B, A] with better actions made likelier. [T-1, B, A]
 
     The advantage of the taken action is that of its return, as far as ``how`` trusts it; of the
     others, that of their value. If agents have no values of actions, the others stay as they are.
-    ``factor`` multiplies the strength. Gradients pass through it and through the logits.
+    ``factor`` multiplies the strength, and ``more_trust`` is added to the trust. Gradients pass
+    through both and through the logits.
     """
     logits = target_logits[:-1]
     of_return = values.normalized_advantage.unsqueeze(-1)
     if isinstance(values, ActionValues):
         advantage = values.normalized_qv_advantage[:-1]
-        if how.trust < 1:
+        if more_trust is not None:
+            of_return = advantage.lerp(of_return, (how.trust + more_trust).clamp(0, 1))
+        elif how.trust < 1:
             of_return = advantage.lerp(of_return, how.trust)
     else:
         advantage = torch.zeros_like(logits)

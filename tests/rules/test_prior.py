@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.update import update_agent
 from discorl.errors import DiscorlError
+from discorl.optim import scale_by_learning_rate
 from discorl.rules import CMPO, DiscoRule
 from discorl.rules.store import VERSION_WITH_PRIOR, load_rule, save_rule
 from discorl.types import AgentState, Params
@@ -89,6 +91,43 @@ def test_the_network_adds_logits_and_scales_the_step() -> None:
     silent = spoken | {k: params[k] for k in params if k.startswith("policy_target")}
     assert (targets_of(rule, spoken) - targets_of(rule, silent)).abs().max() > 0.05
     assert (targets_of(rule, stronger) - start).abs().max() > 0.05
+
+
+def test_the_network_learns_how_far_to_trust_returns() -> None:
+    """Added to the prior's own trust, within 0 and 1."""
+    rule = small_disco_with_prior()
+    params = rule.init_params(rng(1))
+    assert rule.prior is not None and rule.prior.trust == 0.75
+
+    def trusting(more: float) -> torch.Tensor:
+        return targets_of(rule, params | {"prior_trust.bias": torch.tensor([more])})
+
+    for more, trust in ((0.0, 0.75), (-0.5, 0.25), (0.125, 0.875), (3.0, 1.0), (-2.0, 0.0)):
+        given = replace(rule, prior=replace(rule.prior, trust=trust))
+        torch.testing.assert_close(trusting(more), targets_of(given, params))
+    assert (trusting(-0.5) - trusting(0.0)).abs().max() > 0.05
+
+
+def test_the_meta_gradient_reaches_strength_and_trust() -> None:
+    """Without Adam, whose denominator is a constant to the meta-gradient."""
+    rule = small_disco_with_prior()
+    params = {k: p.double().requires_grad_() for k, p in random_rule_params(rule).items()}
+    agent = small_agent(rule, optimiser=scale_by_learning_rate(1e-2))
+    state = tree.map(lambda x: x.double() if x.is_floating_point() else x, living(agent))
+    rollout = tree.map(lambda x: x.double() if x.is_floating_point() else x, random_rollout())
+    names = ("prior_strength.weight", "prior_trust.weight")
+
+    def last(given: Params) -> torch.Tensor:
+        new, _ = update_agent(agent, given, state, rollout, differentiable=True)
+        return torch.stack([p.square().sum() for p in new.params.values()]).sum()
+
+    for name, gradient in zip(
+        names, torch.autograd.grad(last(params), [params[k] for k in names]), strict=True
+    ):
+        assert gradient.abs().max() > 0
+        step = 1e-4 * torch.sign(gradient)
+        ahead, behind = (last(params | {name: params[name] + s * step}) for s in (1, -1))
+        torch.testing.assert_close((ahead - behind) / 2e-4, gradient.abs().sum(), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
