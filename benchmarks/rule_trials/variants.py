@@ -1,4 +1,4 @@
-"""What a change of cmpo's settings does, on siblings of the held-out tasks.
+"""What a change of settings does, to cmpo and to the actor-critic, on siblings of held-out tasks.
 
     python -m benchmarks.rule_trials.variants                # all that is missing, then the table
     python -m benchmarks.rule_trials.variants --only cosine  # beside the preset
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.machine import commit
-from benchmarks.rule_trials.contestants import setup
+from benchmarks.rule_trials.contestants import ONE_SETTING, actor_critic, setup
 from benchmarks.rule_trials.results import RESULTS
 from benchmarks.rule_trials.tasks import CHOSEN_ON
 from discorl.atomic import write_atomically
@@ -52,12 +52,13 @@ def training(**changes: Any) -> Callable[[TrainConfig], TrainConfig]:
 
 
 PRESET = "preset"
-VARIANTS: dict[str, Callable[[TrainConfig], TrainConfig]] = {
+CMPO: dict[str, Callable[[TrainConfig], TrainConfig]] = {
     PRESET: training(),
     "cosine": optimiser(schedule="cosine"),
     "cosine-2e-2": optimiser(schedule="cosine", learning_rate=2e-2),
     "rate-3e-3": optimiser(learning_rate=3e-3),
     "updates-8": training(updates_per_step=8),
+    "updates-16": training(updates_per_step=16),
     "strength-2": own(strength=2.0),
     "strength-0.5": own(strength=0.5),
     "target-0.03": own(target_rate=0.03),
@@ -66,11 +67,16 @@ VARIANTS: dict[str, Callable[[TrainConfig], TrainConfig]] = {
     "clip-2": own(max_advantage=2.0),
     "zero-values": lambda config: replace(config, net=replace(config.net, zero_values=True)),
 }
+ACTOR_CRITIC: dict[str, Callable[[TrainConfig], TrainConfig]] = {
+    "actor-critic": training(),
+    "actor-critic-updates-8": training(updates_per_step=8),
+}
+VARIANTS = (*CMPO, *ACTOR_CRITIC)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--only", nargs="+", default=VARIANTS, choices=VARIANTS)
     parser.add_argument("--tasks", nargs="+", default=TASKS, metavar="TASK")
     parser.add_argument("--table", action="store_true", help="run nothing")
     args = parser.parse_args()
@@ -86,7 +92,7 @@ def main() -> None:
 
 def scores(name: str, task: str) -> list[float]:
     """Mean returns over the last fifth of the updates, one for each agent."""
-    config = VARIANTS[name](setup(task, "cmpo"))
+    config = variant(name, task)
     num_updates = config.steps * config.updates_per_step
     trial = trial_by(
         *(presets.suite(), config, choose_rule(config).rule, torch.device("cpu")),
@@ -95,6 +101,12 @@ def scores(name: str, task: str) -> list[float]:
     )
     curve = run_trial(trial, {}, num_updates, torch.Generator().manual_seed(SEED))
     return [float(x) for x in last_fifth(curve)]
+
+
+def variant(name: str, task: str) -> TrainConfig:
+    if name in CMPO:
+        return CMPO[name](setup(task, "cmpo"))
+    return ACTOR_CRITIC[name](actor_critic(task, *ONE_SETTING))
 
 
 def keep(name: str, task: str, returns: list[float]) -> None:
