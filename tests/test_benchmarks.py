@@ -180,6 +180,24 @@ def test_precisions_are_compared_seed_by_seed(tmp_path: Path) -> None:
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
         (folder / "config.json").write_text(json.dumps({"precision": precision}))
         (folder / "curve.png").touch()
-    text = precision_study.table(tmp_path)
-    assert "| catch | step to 95 % | 2 | 450 ± 50 | 750 ± 50 | 0.3" in text
-    assert "| cartpole | return over the last tenth | 3 | 956 ± 0.82 | 956 ± 0.82 | 1.00 |" in text
+    text = precision_study.table(precision_study.found_in(tmp_path))
+    # Of six ways to deal 400, 500, 700, 800 out, two put the means as far apart.
+    assert "| catch | step to 95 % | 2 | 450 ± 71 | 750 ± 71 | 300 (-4.27 to 604) | 0.3" in text
+    assert "| catch | rate over the last 100 | 2 | 1 ± 0 | 1 ± 0 | 0 (0 to 0) | 1.00 | not " in text
+    assert "| cartpole | return over the last tenth | 3 | 956 ± 1 | 956 ± 1 | 0 (-2.27 to " in text
+    assert "Seeds that have not ended: 10 of catch." in text
+
+
+def test_precisions_that_differ_are_told_apart() -> None:
+    early = [{"float32": {"step": 500.0 + i}, "bf16": {"step": 700.0 + i}} for i in range(12)]
+    level = [{"float32": {"step": 500.0 + i}, "bf16": {"step": 511.0 - i}} for i in range(12)]
+    for task, pairs, said in (
+        ("catch", early, "distinguishable"),
+        ("catch", level, "not distinguishable"),
+        ("cartpole", early[:3], "outside of the interval"),
+        ("cartpole", level[:3], "outside of the interval"),
+        ("cartpole", level, "within the interval"),
+    ):
+        assert f"| {said} |" in precision_study.table({task: pairs})
+    first = [task for task, _, _ in precision_study.queue()][:24]
+    assert first == ["catch"] * 24
