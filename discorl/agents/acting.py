@@ -13,6 +13,7 @@ from discorl import tree
 from discorl.agents.network import Network, with_params
 from discorl.envs.base import Env
 from discorl.errors import EnvFailure
+from discorl.ops import native
 from discorl.ops.masks import mask_logits
 from discorl.rules.base import UpdateRule
 from discorl.types import AgentOutput, Memory, Observation, Params, Rollout, TimeStep
@@ -88,7 +89,8 @@ def act(
     """One agent acts for ``num_steps`` from ``start``; see ``collect``."""
 
     def run(net: Network) -> tuple[Rollout, Acting]:
-        return collect(OneAgent(net), env, start, num_steps, bootstrap)
+        with native.constant_weights():
+            return collect(OneAgent(net), env, start, num_steps, bootstrap)
 
     return with_params(net, params, run)
 

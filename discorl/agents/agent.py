@@ -41,7 +41,7 @@ class Agent:
 
     def acting(self) -> AbstractContextManager[None]:
         """What its network has to be called in to act."""
-        return native.kernels(self.native and self.bf16, self.bf16)
+        return native.acting(self.native, self.bf16)
 
     def __post_init__(self) -> None:
         if self.native:

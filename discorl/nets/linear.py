@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from discorl.ops import native
 from discorl.ops.affine import linear
 from discorl.types import Layers
 
@@ -36,7 +37,8 @@ class Linear(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        out = native.packed_mlp(input, self.as_layers())
+        return linear(input, self.weight, self.bias) if out is None else out
 
     def as_layers(self) -> Layers:
         """This layer alone, as data."""
@@ -54,6 +56,8 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList([*(Linear(*p) for p in pairs), Linear(*last, last_init_std)])
 
     def forward(self, x: Tensor) -> Tensor:
+        if (out := native.packed_mlp(x, self.as_layers())) is not None:
+            return out
         for i, layer in enumerate(self.layers):
             x = layer(torch.relu(x) if i else x)
         return x

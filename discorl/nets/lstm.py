@@ -32,7 +32,7 @@ class LSTM(nn.Module):
 
     def input_gates(self, x: Tensor) -> Tensor:
         """The inputs' share of the gates and the bias, for any number of steps at once."""
-        return nn.functional.linear(x, self.gates.weight[:, : self.num_inputs], self.bias())
+        return linear(x, self.gates.weight[:, : self.num_inputs], self.bias())
 
     def hidden_gates(self, hidden: Tensor) -> Tensor:
         """The hidden state's share of the gates."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
 
+from discorl.agents.acting import act, begin
+from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
+from discorl.agents.network import with_params
+from discorl.envs.tasks.catch import Catch
 from discorl.ops import native
 from discorl.ops.affine import linear
 from discorl.ops.softmax import softmax_linear
+from discorl.rules.store import load_rule
 from tests.builders import GOLDEN, assert_bit_equal, rng, run_python
 from tests.compiler import needs_compiler
 from tests.golden.files import Arrays, load
@@ -55,6 +62,55 @@ def test_few_rows_are_like_many(rows: int) -> None:
     assert_sums_are_single(got.double() - bias.double(), x, weight.T)
     alone = torch.cat([torch.ops.discorl.linear(row, weight, bias, True) for row in x.split(1)])
     torch.testing.assert_close(got, alone, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 2, 7, 24, 65])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_weights_that_are_packed_once(rows: int, bf16: bool) -> None:
+    native.build()
+    if not torch.ops.discorl.can_pack(bf16):
+        pytest.skip("this processor has no use for it")
+    many = native.LARGE if bf16 else native.NEVER
+    x, sizes = torch.randn(rows, 70, generator=rng(0)), (70, 100, 9, 65)
+    layers = [
+        (torch.randn(n, m, generator=rng(m)), torch.randn(n, generator=rng(n)))
+        for m, n in itertools.pairwise(sizes)
+    ]
+    exact = x.double()
+    for i, (weight, bias) in enumerate(layers):
+        a, b = exact.relu() if i else exact, weight
+        if bf16 and weight.shape[1] >= native.LARGE:
+            a, b = a.float().bfloat16().double(), b.bfloat16()
+        exact = a @ b.double().T + bias.double()
+    packed = [
+        torch.ops.discorl.pack_weight(w, bf16 and w.shape[1] >= native.LARGE) for w, _ in layers
+    ]
+    out = torch.ops.discorl.packed_mlp(x, packed, [bias for _, bias in layers], many)
+    # A sum on the edge between two numbers of bfloat16 may be rounded to either.
+    assert (out - exact).abs().max() < (2**-8 if bf16 else 1e-5) * exact.abs().max()
+
+
+@needs_compiler
+@pytest.mark.disco103
+def test_an_agent_acts_with_its_present_weights() -> None:
+    """In bf16 weights are packed for a rollout; the next one has others."""
+    native.build()
+    if not torch.ops.discorl.can_pack(True):
+        pytest.skip("this processor has no use for it")
+    loaded = load_rule("disco103")
+    env = Catch(3, 8, 8)
+    net = mlp_agent_net(env.spec, loaded.rule)
+    agent = Agent(net, loaded.rule, adam_clip(0.01), native=True, bf16=True)
+    for seed in (0, 1):
+        params = agent.init_state(rng(seed)).params
+        with agent.acting():
+            rollout, _ = act(net, params, env, begin(net, env, rng(0)), 9)
+        with native.kernels(True, bf16=True), torch.inference_mode():
+            rows = rollout.observations.flatten(0, 1)  # as the learner does it
+            logits = with_params(net, params, lambda net, rows=rows: net(rows).logits)
+        assert (rollout.behaviour_logits.flatten(0, 1) - logits).abs().max() < 1e-5
+        assert logits.abs().max() > 1e-3
 
 
 @needs_compiler

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from discorl.ops.native import library
+from discorl.types import Layers
 
 NEVER = 2**63 - 1
 PROBES = 8
@@ -33,6 +34,10 @@ _in_use: ContextVar[bool] = ContextVar("native kernels in use", default=False)
 _bf16: ContextVar[bool] = ContextVar("large products of bfloat16", default=False)
 _gradient_in: ContextVar[tuple[tuple[int, int], Tensor] | None] = ContextVar(
     "rows with a gradient", default=None
+)
+_may_pack: ContextVar[bool] = ContextVar("weights may be packed ahead", default=False)
+_packed: ContextVar[dict[int, tuple[Tensor, Tensor]] | None] = ContextVar(
+    "weights that do not change", default=None
 )
 _while_compiling = False
 """The same for torch.compile, which cannot read the above, but compiles again if this changes."""
@@ -50,6 +55,49 @@ def kernels(use: bool, bf16: bool = False) -> Iterator[None]:
         _in_use.reset(tokens[0])
         _bf16.reset(tokens[1])
         _while_compiling = before
+
+
+@contextmanager
+def acting(use: bool, bf16: bool = False) -> Iterator[None]:
+    """The same for acting, where float32 gains nothing: a few rows wait for weights, not sums."""
+    token = _may_pack.set(use and bf16)
+    try:
+        with kernels(use and bf16, bf16):
+            yield
+    finally:
+        _may_pack.reset(token)
+
+
+@contextmanager
+def constant_weights() -> Iterator[None]:
+    """No parameter changes in here, so that weights are packed for products only once."""
+    token = _packed.set({} if _may_pack.get() else None)
+    try:
+        yield
+    finally:
+        _packed.reset(token)
+
+
+def packed_mlp(x: Tensor, layers: Layers) -> Tensor | None:
+    """An MLP of weights that do not change, without gradients; None where there is no such way."""
+    if torch.compiler.is_compiling():  # which cannot read the next line
+        return None
+    known = _packed.get()
+    if known is None or torch.is_grad_enabled() or x.dim() != 2 or not _fit((x,)):
+        return None
+    if torch._C._are_functorch_transforms_active():
+        return None
+    weights, biases, many = [], [], round_from()
+    for weight, bias in layers:
+        pair = known.get(id(weight))
+        if pair is None:  # the weight is kept, so that its id stays its own
+            is_rounded = weight.shape[1] >= many
+            if not _fit((weight, bias)) or not torch.ops.discorl.can_pack(is_rounded):
+                return None
+            pair = known[id(weight)] = weight, torch.ops.discorl.pack_weight(weight, is_rounded)
+        weights.append(pair[1])
+        biases.append(bias)
+    return torch.ops.discorl.packed_mlp(x, weights, biases, many)
 
 
 @contextmanager

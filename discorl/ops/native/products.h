@@ -109,55 +109,41 @@ struct Pairs {
 };
 #endif
 
-// The second factor [K, N] as words: panel after panel of 64 columns, [words of K, 64] each. Every
-// panel has to be packed before it is used.
+// The second factor [K, N] as words: panel after panel of 64 columns, [words of K, 64] each. Whoever
+// makes one has room for them, and packs every panel before it is used.
 template <typename Word>
-class Packed {
- public:
-  explicit Packed(const Matrix& b)
-      : depth(b.rows),
-        width(b.columns),
-        b_(b),
-        words_((depth + Word::kTerms - 1) / Word::kTerms),
-        data_(buffer(panels() * words_ * kWidth)) {}
+struct Packed {
+  int64_t depth, width;
+  uint32_t* data;
 
   int64_t panels() const { return (width + kWidth - 1) / kWidth; }
-  int64_t words() const { return words_; }
-  const uint32_t* at(int64_t panel, int64_t word) const {
-    return data_.get() + (panel * words_ + word) * kWidth;
-  }
+  int64_t words() const { return (depth + Word::kTerms - 1) / Word::kTerms; }
+  int64_t size() const { return panels() * words() * kWidth; }
+  uint32_t* at(int64_t panel, int64_t word) const { return data + (panel * words() + word) * kWidth; }
 
-  void pack(int64_t panel) {
+  void pack(const Matrix& b, int64_t panel) const {
     const int64_t column = panel * kWidth, columns = std::min(kWidth, width - column);
-    uint32_t* out = data_.get() + panel * words_ * kWidth;
-    if (columns < kWidth) std::fill_n(out, words_ * kWidth, 0u);
-    if (b_.has_rows()) {
-      for (int64_t k = 0; k < words_; ++k) {
+    uint32_t* out = at(panel, 0);
+    if (columns < kWidth) std::fill_n(out, words() * kWidth, 0u);
+    if (b.has_rows()) {
+      for (int64_t k = 0; k < words(); ++k) {
         const int64_t term = k * Word::kTerms;
-        const float* next = term + 1 < depth ? b_.line(term + 1) + column : nullptr;
-        Word::across(b_.line(term) + column, next, columns, out + k * kWidth);
+        const float* next = term + 1 < depth ? b.line(term + 1) + column : nullptr;
+        Word::across(b.line(term) + column, next, columns, out + k * kWidth);
       }
       return;
     }
     const __m512i places = _mm512_mullo_epi32(
         _mm512_set1_epi32(kWidth),
         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    for (int64_t j = 0; j < columns; ++j) {
-      const float* x = b_.line(column + j);
-      for (int64_t k = 0; k < words_; k += 16) {
-        const int64_t term = k * Word::kTerms;
-        _mm512_mask_i32scatter_epi32(out + k * kWidth + j, first(words_ - k), places,
-                                     Word::along(x + term, depth - term), 4);
+    for (int64_t k = 0; k < words(); k += 16) {  // whose places stay in the cache for all columns
+      const int64_t term = k * Word::kTerms;
+      for (int64_t j = 0; j < columns; ++j) {
+        _mm512_mask_i32scatter_epi32(out + k * kWidth + j, first(words() - k), places,
+                                     Word::along(b.line(column + j) + term, depth - term), 4);
       }
     }
   }
-
-  const int64_t depth, width;
-
- private:
-  const Matrix b_;
-  const int64_t words_;
-  const Buffer data_;
 };
 
 // What becomes of sums when they are complete.
@@ -259,7 +245,7 @@ inline void multiply_rows(const Matrix& a, const Packed<Word>& b, float* c, int6
           case 1: each.template operator()<12, 1>(); break;
           case 2: each.template operator()<12, 2>(); break;
           case 3: each.template operator()<6, 3>(); break;
-          default: each.template operator()<6, 4>();
+          default: rows > 2 ? each.template operator()<6, 4>() : each.template operator()<2, 4>();
         }
       }
     }

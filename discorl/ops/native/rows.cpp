@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -48,6 +47,15 @@ constexpr int64_t kBlock = 256;  // rows whose logits are in the cache at a time
 constexpr int64_t kGrain = 16;   // rows that are worth a thread
 constexpr int64_t kLanes = 32;   // trajectories that a thread takes through time together
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// Calls work(begin, end) for equal shares of the rows, one for each thread, in whole tiles.
+template <typename Work>
+void shared_rows(int64_t rows, const Work& work) {
+  constexpr int64_t kTile = 12;
+  at::parallel_for(0, (rows + kTile - 1) / kTile, 1, [&](int64_t begin, int64_t end) {
+    work(begin * kTile, std::min(end * kTile, rows));
+  });
+}
 
 #ifdef DISCORL_ONEDNN
 // Whether oneDNN can multiply here: torch asks more of the processor than oneDNN does.
@@ -80,23 +88,27 @@ Tensor in_order(const Tensor& x) {
   return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous();
 }
 
+// A factor and the room that it takes.
 template <typename Word>
-std::shared_ptr<products::Packed<Word>> packed(const Matrix& b) {
-  auto result = std::make_shared<products::Packed<Word>>(b);
-  at::parallel_for(0, result->panels(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) result->pack(p);
-  });
-  return result;
-}
+struct Owned {
+  explicit Owned(const Matrix& b) : factor{b.rows, b.columns, nullptr} {
+    room = products::buffer(factor.size());
+    factor.data = room.get();
+    at::parallel_for(0, factor.panels(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) factor.pack(b, p);
+    });
+  }
+
+  products::Packed<Word> factor;
+  products::Buffer room;
+};
 
 // c <- a @ b + bias
 template <typename Word>
 void multiply_by_tiles(const Matrix& a, const Matrix& b, float* c, const float* bias = nullptr) {
-  const auto factor = packed<Word>(b);
-  const int64_t blocks = (a.rows + products::kRowBlock - 1) / products::kRowBlock;
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-    products::multiply_rows(a, *factor, c, begin * products::kRowBlock,
-                            std::min(end * products::kRowBlock, a.rows), {bias});
+  const Owned<Word> right(b);
+  shared_rows(a.rows, [&](int64_t begin, int64_t end) {
+    products::multiply_rows(a, right.factor, c, begin, end, {bias});
   });
 }
 #endif
@@ -341,11 +353,11 @@ class Factor {
     b_ = in_order(b);
 #ifdef __AVX512BF16__
     if (round) {
-      rounded_ = packed<Rounded>(as_matrix(b_));
+      rounded_.emplace(as_matrix(b_));
       return;
     }
 #endif
-    packed_ = packed<products::Single>(as_matrix(b_));
+    packed_.emplace(as_matrix(b_));
 #endif
   }
 
@@ -358,12 +370,12 @@ class Factor {
     const products::Finish finish{bias, then_relu};
 #ifdef __AVX512BF16__
     if (rounded_) {
-      products::multiply_rows(as_matrix(rows), *rounded_, c, 0, rows.size(0), finish);
+      products::multiply_rows(as_matrix(rows), rounded_->factor, c, 0, rows.size(0), finish);
       return;
     }
 #endif
     if (packed_) {
-      products::multiply_rows(as_matrix(rows), *packed_, c, 0, rows.size(0), finish);
+      products::multiply_rows(as_matrix(rows), packed_->factor, c, 0, rows.size(0), finish);
       return;
     }
 #endif
@@ -375,12 +387,91 @@ class Factor {
   Tensor b_;
   bool round_;
 #ifdef DISCORL_PRODUCTS
-  std::shared_ptr<products::Packed<products::Single>> packed_;
+  std::optional<Owned<products::Single>> packed_;
 #ifdef __AVX512BF16__
-  std::shared_ptr<products::Packed<Rounded>> rounded_;
+  std::optional<Owned<Rounded>> rounded_;
 #endif
 #endif
 };
+
+#ifdef DISCORL_PRODUCTS
+template <typename Word>
+Tensor pack_as(const Tensor& b) {
+  products::Packed<Word> packed{b.size(0), b.size(1), nullptr};
+  Tensor out = at::empty({packed.size()}, b.options().dtype(at::kInt));
+  packed.data = reinterpret_cast<uint32_t*>(out.data_ptr<int32_t>());
+  const Matrix matrix = as_matrix(b);
+  for (int64_t p = 0; p < packed.panels(); ++p) packed.pack(matrix, p);
+  return out;
+}
+
+template <typename Word>
+void multiply_packed(const Matrix& rows, const Tensor& weight, int64_t width, float* out,
+                     const products::Finish& finish) {
+  const products::Packed<Word> packed{
+      rows.columns, width, reinterpret_cast<uint32_t*>(weight.data_ptr<int32_t>())};
+  TORCH_CHECK(weight.numel() == packed.size(), "a weight that was packed for another size");
+  products::multiply_rows(rows, packed, out, 0, rows.rows, finish);
+}
+#endif
+
+// Whether weights can be packed ahead; a weight [E, D] as the products' kernel reads it; and an MLP of
+// such weights, with relu between its layers: x [N, D] -> [N, E]. For weights that are used often.
+bool can_pack(bool round) { return round ? kHasBf16 : prefers_tiles(); }
+
+Tensor pack_weight(const Tensor& weight, bool round) {
+  TORCH_CHECK(weight.dim() == 2 && weight.numel() && can_pack(round), "cannot pack this weight");
+#ifdef DISCORL_PRODUCTS
+  const Tensor b = in_order(weight.t());
+#ifdef __AVX512BF16__
+  if (round) return pack_as<Rounded>(b);
+#endif
+  return pack_as<products::Single>(b);
+#else
+  return weight;
+#endif
+}
+
+Tensor packed_mlp(const Tensor& x, const std::vector<Tensor>& weights,
+                  const std::vector<Tensor>& biases, int64_t round_from) {
+  TORCH_CHECK(x.dim() == 2 && !weights.empty() && weights.size() == biases.size(), "no such layers");
+  const Tensor input = x.contiguous();
+  Tensor out = at::empty({x.size(0), biases.back().numel()}, x.options());
+#ifdef DISCORL_PRODUCTS
+  int64_t widest = 1;
+  for (const Tensor& b : biases) {
+    TORCH_CHECK(b.is_contiguous(), "a bias that does not lie in one piece");
+    widest = std::max(widest, b.numel());
+  }
+  const auto work = [&](int64_t begin, int64_t end) {
+    const int64_t rows = end - begin;
+    const products::Buffer room = products::buffer(2 * rows * widest);
+    float* spare = reinterpret_cast<float*>(room.get());
+    const float* from = input.data_ptr<float>() + begin * x.size(1);
+    int64_t depth = x.size(1);
+    for (size_t l = 0; l < weights.size(); ++l) {
+      const bool is_last = l + 1 == weights.size();
+      const int64_t width = biases[l].numel();
+      float* to = is_last ? out.data_ptr<float>() + begin * width : spare + l % 2 * rows * widest;
+      const Matrix a{from, rows, depth, depth, 1};
+      const products::Finish finish{biases[l].data_ptr<float>(), !is_last};
+#ifdef __AVX512BF16__
+      if (depth >= round_from) {
+        multiply_packed<Rounded>(a, weights[l], width, to, finish);
+      } else
+#endif
+      {
+        multiply_packed<products::Single>(a, weights[l], width, to, finish);
+      }
+      from = to;
+      depth = width;
+    }
+  };
+  // For a few rows another thread is not worth waking.
+  x.size(0) < 24 ? work(0, x.size(0)) : shared_rows(x.size(0), work);
+#endif
+  return out;
+}
 
 inline float dot(const float* x, const float* y, int64_t size) {
   float sum = 0;
@@ -418,7 +509,7 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
   const Factor last(projection, num_logits >= round_from && !is_expectation);
   Tensor out = at::empty({num_rows, num_outputs}, x.options());
 
-  at::parallel_for(0, (num_rows + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
+  shared_rows(num_rows, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView no_gradients;  // each thread must be told
     std::vector<Tensor> buffers;
     for (const Factor& f : factors) {
@@ -426,8 +517,8 @@ Tensor softmax_linear(const Tensor& x, const std::vector<Tensor>& layer_weights,
     }
     if (num_layers == 0) buffers.push_back(at::empty({kBlock, num_logits}, x.options()));
     float sums[kBlock];
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kBlock, rows = std::min(kBlock, num_rows - first);
+    for (int64_t first = begin; first < end; first += kBlock) {
+      const int64_t rows = std::min(kBlock, end - first);
       Tensor logits = input.narrow(0, first, rows);
       for (size_t l = 0; l < num_layers; ++l) {
         Tensor product = first_rows(buffers[l], rows);
@@ -530,12 +621,12 @@ Tensor lstm_unroll_backward(const Tensor& gates, const Tensor& weight, const Ten
   const int64_t steps = gates.size(0), batch = gates.size(1), h = weight.size(0);
   TORCH_CHECK(gates.size(2) == 4 * h && weight.size(1) == 4 * h, "4 gates for each cell");
   TORCH_CHECK(reset.size(0) == steps && reset.size(1) == batch, "shapes differ");
-  const Tensor g_ = gates.contiguous(), w_ = weight.contiguous(), r_ = reset.contiguous();
+  const Tensor g_ = gates.contiguous(), r_ = reset.contiguous();
   Tensor out = at::empty({steps, batch, h}, gates.options());
   const float* g = g_.data_ptr<float>();
   const bool* anew = r_.data_ptr<bool>();
   float* o = out.data_ptr<float>();
-  const Factor factor(w_, /*round=*/false);
+  const Factor factor(weight, /*round=*/false);
   at::parallel_for(0, (batch + kLanes - 1) / kLanes, 1, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView no_gradients;
     for (int64_t first = begin * kLanes; first < std::min(end * kLanes, batch); first += kLanes) {
@@ -636,6 +727,9 @@ std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor
 
 TORCH_LIBRARY(discorl, m) {
   m.def("has_bf16() -> bool", [] { return kHasBf16; });
+  m.def("can_pack(bool round) -> bool", can_pack);
+  m.def("pack_weight(Tensor weight, bool round) -> Tensor");
+  m.def("packed_mlp(Tensor x, Tensor[] weights, Tensor[] biases, int round_from) -> Tensor");
   m.def("mm(Tensor a, Tensor b, bool round=False) -> Tensor");
   m.def("mm_of_rows(Tensor a, Tensor b, Tensor rows, bool round=False) -> Tensor");
   m.def("mm_over_rows(Tensor a, Tensor b, Tensor rows, bool round=False) -> Tensor");
@@ -653,6 +747,11 @@ TORCH_LIBRARY(discorl, m) {
 }
 
 TORCH_LIBRARY_IMPL(discorl, CPU, m) {
+  m.impl("pack_weight", pack_weight);
+  m.impl("packed_mlp", [](const Tensor& x, at::TensorList weights, at::TensorList biases,
+                          int64_t round_from) {
+    return packed_mlp(x, weights.vec(), biases.vec(), round_from);
+  });
   m.impl("mm", product_of);
   m.impl("mm_of_rows", product_of_rows);
   m.impl("mm_over_rows", product_over_rows);
