@@ -1,7 +1,7 @@
 """Who takes part: rules at one setting everywhere, and baselines that may be tuned for a task.
 
 All of them see as many environment steps, and our own have the same network and environments on a
-task: those that ``discorl train`` gives the rule that ships.
+task: those that ``discorl train`` gives small rules. Disco103 makes as many updates as cmpo does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.learning.tasks import BOARD_PPO, TASKS, TIME_LIMITS, ZOO
 from benchmarks.peers.run_ppo import run_ppo
 from discorl.rules.actor_critic import ActorCriticSettings
-from discorl.rules.built_in import ACTOR_CRITIC
+from discorl.rules.built_in import ACTOR_CRITIC, CMPO_RULE
 from discorl.rules.store import DISCO103, embedded_rules
 from discorl.training import presets
 from discorl.training.config import TrainConfig
@@ -44,7 +44,7 @@ def contestants() -> dict[str, Contestant]:
         for one in (
             of_rule(SHIPPED),
             Contestant(f"{SHIPPED}-rates", f"{SHIPPED}, best of three rates", three_rates),
-            of_rule("cmpo"),
+            of_rule(CMPO_RULE),
             of_rule(DISCO103),
             Contestant(ACTOR_CRITIC, "actor-critic, one setting", one_actor_critic),
             Contestant("actor-critic-tuned", "actor-critic, tuned for the task", actor_critics),
@@ -61,15 +61,17 @@ def of_rule(rule: str) -> Contestant:
     """A rule, by its name or its file, at its own setting."""
 
     def settings(task: str) -> dict[str, Score]:
-        rate = presets.for_rule(presets.for_task(task), rule).optimiser.learning_rate
-        return {f"rate {rate:g}": training(with_rate(setup(task, rule), rate))}
+        own = presets.for_rule(presets.for_task(task), rule)
+        config = replace(setup(task, rule), returns=own.returns, optimiser=own.optimiser)
+        return {f"rate {own.optimiser.learning_rate:g}": training(config)}
 
     return Contestant(Path(rule).stem, Path(rule).stem, settings)
 
 
 def setup(task: str, rule: str) -> TrainConfig:
-    """What ``discorl train`` gives the rule that ships, for another rule and ``ENV_STEPS``."""
-    config = presets.for_rule(presets.for_task(task), SHIPPED)
+    """What ``discorl train`` gives the rule, or else cmpo, for ``ENV_STEPS``."""
+    small = CMPO_RULE if rule in (ACTOR_CRITIC, DISCO103) else rule
+    config = presets.for_rule(presets.for_task(task), small)
     steps = round(ENV_STEPS / (config.num_envs * config.rollout_length))
     config = replace(config, env=replace(config.env, kwargs=time_limit(task)))
     return replace(config, rule=rule, steps=steps, mask_episode_starts=False, progress="none")

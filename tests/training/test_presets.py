@@ -116,11 +116,13 @@ def test_elsewhere_the_actor_critic_keeps_the_tasks(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout", "ale:Pong"])
-def test_cmpo_has_the_settings_of_a_small_rule(task: str) -> None:
+def test_cmpo_has_the_settings_of_a_small_rule_and_more_updates(task: str) -> None:
     preset = presets.for_task(task)
     own, mini = (presets.for_rule(preset, rule) for rule in ("cmpo", "disco-mini"))
-    assert own == replace(mini, disco=preset.disco)
-    assert (own.net == preset.net) == (task in ("minatar:breakout", "ale:Pong"))
+    has_small_net = task in ("catch", "gym:CartPole-v1")
+    updates = 8 if has_small_net else preset.updates_per_step
+    assert own == replace(mini, disco=preset.disco, updates_per_step=updates)
+    assert (own.net != preset.net) == has_small_net
 
 
 @pytest.mark.parametrize("parts", ABLATIONS.values(), ids=ABLATIONS)
