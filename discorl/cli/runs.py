@@ -102,6 +102,7 @@ def export_run(
     out: Path | None = None,
     best: bool = False,
     task: str | None = None,
+    masks: bool | None = None,
 ) -> None:
     """Write a trained agent to a file that acts without discorl.
 
@@ -116,6 +117,7 @@ def export_run(
         best: The best agent that --eval-every has found, instead of the last one.
         task: The environment, if it was given from Python: a task, such as MODULE:FUNCTION of
             yours.
+        masks: Whether the file takes action masks. By default if the environment gives them.
     """
     from discorl.training.agent_files import run_folder
     from discorl.training.trained_agent import load_agent
@@ -124,4 +126,4 @@ def export_run(
         out = run_folder(run) / f"policy.{format or 'pt2'}"
     elif format and out.suffix != f".{format}":
         raise DiscorlError(f"--format {format} needs a name that ends in .{format}, not {out.name}")
-    print(printable(f"Policy: {load_agent(run, best=best, env=task).export(out)}"))
+    print(printable(f"Policy: {load_agent(run, best=best, env=task).export(out, masks)}"))

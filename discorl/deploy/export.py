@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import io
 import json
 import logging
@@ -22,8 +23,11 @@ from torch import Tensor, nn
 from discorl import tree
 from discorl.atomic import write_atomically
 from discorl.deploy.policy import Policy, PolicyMemory
+from discorl.envs.gymnasium.masks import KEY, without_mask
+from discorl.envs.gymnasium.spaces import observation_leaves
 from discorl.errors import DiscorlError
 from discorl.nets.agent_net import AgentNet
+from discorl.ops.masks import mask_logits
 
 FORMATS = {".pt2": "torch.export", ".onnx": "ONNX"}
 """By the ending of a file's name."""
@@ -40,20 +44,32 @@ class ExportedPolicy(nn.Module):
 
     ``observation`` has the structure of the environment's space, every array with the batch first.
     A policy with a memory also takes that and ``episode_start`` [B] bool, and returns what to
-    remember as a third value.
+    remember as a third value. One with ``masks`` takes only actions that are allowed: by the
+    observation's entry, if it has one, otherwise by ``action_mask`` [B, A] bool.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, masks: bool = False) -> None:
         super().__init__()
         self.policy = policy
+        self.space, in_observations = without_mask(policy.interface.observation_space, "the agent")
+        self.is_mask_seen = masks and in_observations
+        self.is_mask_given = masks and not in_observations
+        if self.is_mask_seen:
+            self.space = policy.interface.observation_space
         table = policy.interface.translate(np.arange(policy.net.num_actions))
         self.register_buffer("actions", torch.tensor(table))
+
+    @property
+    def mask_input(self) -> str | None:
+        """The name of the input that says which actions are allowed, if there is one."""
+        return _input_name(KEY) if self.is_mask_seen else KEY if self.is_mask_given else None
 
     def forward(
         self,
         observation: Any,
         memory: PolicyMemory | None = None,
         episode_start: Tensor | None = None,
+        action_mask: Tensor | None = None,
     ) -> tuple[Any, ...]:
         arrays = []
         for leaf in self.policy.observing.shown:
@@ -64,19 +80,25 @@ class ExportedPolicy(nn.Module):
         if episode_start is None:
             episode_start = torch.zeros(arrays[0].shape[0], dtype=torch.bool)
         logits, after = self.policy(arrays, memory or {}, episode_start)
+        if self.is_mask_seen:
+            action_mask = observation[KEY] != 0
+        logits = mask_logits(logits, action_mask)
         actions: Any = self.actions
         chosen = actions[logits.argmax(-1)]
         return (chosen, logits) if memory is None else (chosen, logits, after)
 
 
-def export_policy(policy: Policy, path: Path | str, about: dict[str, Any]) -> Path:
+def export_policy(
+    policy: Policy, path: Path | str, about: dict[str, Any], masks: bool = False
+) -> Path:
     """Write a policy to a .pt2 or .onnx file, which takes the likeliest actions.
 
-    ``about`` is what the file should say about where it comes from.
+    ``about`` is what the file should say about where it comes from. With ``masks`` it takes the
+    likeliest of those that are allowed.
     """
     path = Path(path)
     check_export_path(path)
-    ours = ExportedPolicy(Policy(_acting_part(policy.net), policy.interface)).eval()
+    ours = ExportedPolicy(Policy(_acting_part(policy.net), policy.interface), masks).eval()
     about = about | _described(ours)
     with torch.no_grad(), _quiet():
         data, run = (_to_pt2 if path.suffix == ".pt2" else _to_onnx)(ours, about)
@@ -133,22 +155,28 @@ def check_export_path(path: Path) -> None:
                 ) from None
 
 
-def example_inputs(policy: Policy, batch: int) -> tuple[Any, ...]:
-    """Observations at random, and a memory and starts if the policy has one."""
-    space = policy.interface.observation_space
-    many = batch_space(space, batch)
+Inputs = tuple[tuple[Any, ...], dict[str, Tensor]]
+"""What a policy is called with, by place and by name."""
+
+
+def example_inputs(exported: ExportedPolicy, batch: int) -> Inputs:
+    """Observations at random; a memory, starts and masks if the policy takes them."""
+    many = batch_space(exported.space, batch)
     many.seed(batch)
-    observation = _as_tensors(space, many.sample())
-    memory = policy.initial_memory(batch)
-    if not memory:
-        return (observation,)
+    observation = _as_tensors(exported.space, many.sample())
     generator = torch.Generator().manual_seed(batch)
 
     def random(x: Tensor) -> Tensor:
         return (torch.rand(x.shape, generator=generator) * 2).to(x)
 
-    memory = {name: random(x) for name, x in memory.items()}
-    return observation, memory, torch.arange(batch) % 3 == 1
+    named = {}
+    if exported.is_mask_given:
+        shape = (batch, exported.policy.net.num_actions)
+        named[KEY] = torch.rand(shape, generator=generator) < 0.5
+    memory = {name: random(x) for name, x in exported.policy.initial_memory(batch).items()}
+    if not memory:
+        return (observation,), named
+    return (observation, memory, torch.arange(batch) % 3 == 1), named
 
 
 def _as_tensors(space: gymnasium.Space, x: Any) -> Any:
@@ -167,8 +195,9 @@ def _described(exported: ExportedPolicy) -> dict[str, Any]:
     return {
         "observations": [
             {"name": _input_name(leaf.name), "shape": list(leaf.shape), "dtype": leaf.dtype.name}
-            for leaf in policy.observing.shown
+            for leaf in observation_leaves(exported.space, "the agent", "auto")
         ],
+        "action_mask": exported.mask_input,
         "memory": [
             {"name": f"memory/{name}", "shape": list(x.shape[1:]), "dtype": _dtype_name(x)}
             for name, x in memory.items()
@@ -190,16 +219,17 @@ def _output_names(memory: PolicyMemory) -> list[str]:
     return ["action", "logits", *(f"next_memory/{name}" for name in memory)]
 
 
-def _program(exported: ExportedPolicy) -> tuple[Any, tuple[Any, ...]]:
-    """The policy traced for batches of any size, and the inputs that it was traced with."""
-    inputs = example_inputs(exported.policy, 2)
+def _program(exported: ExportedPolicy) -> Any:
+    """The policy traced for batches of any size."""
+    inputs, named = example_inputs(exported, 2)
     batch = torch.export.Dim("batch", min=1)
-    shapes = tree.map(lambda x: {0: batch}, inputs)
-    return torch.export.export(exported, inputs, dynamic_shapes=shapes), inputs
+    places = inspect.signature(exported.forward).parameters
+    shapes = tree.map(lambda x: {0: batch}, dict(zip(places, inputs, strict=False)) | named)
+    return torch.export.export(exported, inputs, named, dynamic_shapes=shapes)
 
 
 def _to_pt2(exported: ExportedPolicy, about: dict[str, Any]) -> tuple[bytes, Any]:
-    program, _ = _program(exported)
+    program = _program(exported)
     buffer = io.BytesIO()
     torch.export.save(program, buffer, extra_files={ABOUT: json.dumps(about)})
     return buffer.getvalue(), program.module()
@@ -208,11 +238,11 @@ def _to_pt2(exported: ExportedPolicy, about: dict[str, Any]) -> tuple[bytes, Any
 def _to_onnx(exported: ExportedPolicy, about: dict[str, Any]) -> tuple[bytes, Any]:
     import onnxruntime
 
-    program, inputs = _program(exported)
     names = [one["name"] for one in about["observations"] + about["memory"]]
     names += ["episode_start"] if about["memory"] else []
+    names += [KEY] if exported.is_mask_given else []
     made: Any = torch.onnx.export(
-        program, inputs, input_names=names, output_names=about["outputs"], verbose=False
+        _program(exported), input_names=names, output_names=about["outputs"], verbose=False
     )
     model = made.model_proto
     for key, text in {ABOUT: json.dumps(about)}.items():
@@ -220,8 +250,8 @@ def _to_onnx(exported: ExportedPolicy, about: dict[str, Any]) -> tuple[bytes, An
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
 
-    def run(*inputs: Any) -> tuple[Any, ...]:
-        given = dict(zip(names, (x.numpy() for x in tree.leaves(inputs)), strict=True))
+    def run(*inputs: Any, **named: Tensor) -> tuple[Any, ...]:
+        given = dict(zip(names, (x.numpy() for x in tree.leaves((inputs, named))), strict=True))
         action, logits, *memory = map(torch.from_numpy, session.run(None, given))
         return action, logits, *memory
 
@@ -230,8 +260,9 @@ def _to_onnx(exported: ExportedPolicy, about: dict[str, Any]) -> tuple[bytes, An
 
 def _check_equal(ours: ExportedPolicy, theirs: Any, batch: int, path: Path) -> None:
     """Raise if the file would act differently; where two actions are as good, it may."""
-    inputs = example_inputs(ours.policy, batch)
-    (action, *numbers), (other, *others) = tree.leaves(ours(*inputs)), tree.leaves(theirs(*inputs))
+    inputs, named = example_inputs(ours, batch)
+    action, *numbers = tree.leaves(ours(*inputs, **named))
+    other, *others = tree.leaves(theirs(*inputs, **named))
     top = numbers[0].topk(min(2, numbers[0].shape[1])).values
     is_clear = top[:, 0] - top[:, -1] > ROUNDING
     is_same = (action == other).reshape(batch, -1).all(1)

@@ -115,18 +115,40 @@ class LoadedAgent:
         actions = policy.interface.translate(numbers.cpu().numpy())
         return actions[0] if is_single else actions, memory or None
 
-    def export(self, path: Path | str) -> Path:
+    def export(self, path: Path | str, masks: bool | None = None) -> Path:
         """Write the greedy policy to a file that needs nothing of this package.
 
         Everything that ``predict`` does is inside. A name that ends in .pt2 is for torch.export,
         one in .onnx for ONNX, which needs the extra 'onnx'. The file is compared with this agent
         before it is written.
+
+        Args:
+            path: The file to write.
+            masks: Whether it takes action masks, and then always does. By default if the
+                environment gives them: one is made and reset to find out. A ready one that was
+                passed as ``env=`` is not reset, so say so yourself if its infos have masks.
         """
         from discorl import __version__
         from discorl.deploy.export import export_policy
 
         about = {"discorl": __version__, "task": self.config.task, "rule": self.rule_name}
-        return export_policy(self.policy, path, about)
+        masks = self._has_masks() if masks is None else masks
+        return export_policy(self.policy, path, about, masks)
+
+    def _has_masks(self) -> bool:
+        """Whether the environment says which actions are allowed."""
+        import gymnasium
+
+        from discorl.envs.gymnasium.masks import has_method, method_of_all, without_mask
+
+        if without_mask(self.policy.interface.observation_space, "the agent")[1]:
+            return True
+        if isinstance(self.env, gymnasium.Env):  # it may be in use: nothing is reset to find out
+            return has_method(self.env)
+        if isinstance(self.env, gymnasium.vector.VectorEnv):
+            return method_of_all(self.env) is not None
+        with sample_env(self.folder, self.config, self.device, self.env) as env:
+            return self.begin(env, seed=0).timestep.action_mask is not None
 
     @cached_property
     def policy(self) -> Policy:

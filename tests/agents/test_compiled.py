@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from discorl import tree
 from discorl.agents import compiled
 from discorl.agents.compiled import compile_agent
 from discorl.agents.update import update_agent
+from tests.agents.test_action_masks import KEPT, NUM_ACTIONS, masked
 from tests.builders import RULES, random_rollout, random_rule_params, rng, small_agent, small_disco
 
 needs_compiler = pytest.mark.skipif(
@@ -22,14 +24,17 @@ needs_compiler = pytest.mark.skipif(
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["disco", "bare"])
-def test_same_numbers_as_uncompiled(name: str) -> None:
+@pytest.mark.parametrize("name, is_masked", [("disco", False), ("bare", False), ("disco", True)])
+def test_same_numbers_as_uncompiled(name: str, is_masked: bool) -> None:
     rule = RULES[name]()
-    agent = small_agent(rule)
+    num_actions = NUM_ACTIONS if is_masked else 3
+    agent = small_agent(rule, num_actions)
     fast = compile_agent(agent)
     assert fast is not agent
     rule_params, state = random_rule_params(rule), agent.init_state(rng())
-    rollout = random_rollout()
+    rollout = random_rollout(num_actions=num_actions)
+    if is_masked:
+        rollout = masked(replace(rollout, actions=KEPT[rollout.actions % len(KEPT)]))
     other = state
     for _ in range(3):
         state, want = update_agent(agent, rule_params, state, rollout)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from discorl.agents.acting import act, begin
 from discorl.agents.agent import agent_net
@@ -122,6 +124,73 @@ def test_an_agent_in_a_loop_of_ones_own(way: str, greedy: bool, tmp_path: Path) 
         shown, _, _, _, info = env.step(action)
     with pytest.raises(DiscorlError, match="an entry for each action"):
         agent.predict(shown, action_mask=[1, 0])
+
+
+class InOrder(VectorEnv):
+    """A vector environment that has the method itself."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.envs = [Masked("none") for _ in range(num_envs)]
+        self.num_envs = num_envs
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.ended = np.zeros(num_envs, bool)
+
+    def action_masks(self) -> np.ndarray:
+        return np.stack([env.mask() for env in self.envs])
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.stack([env.reset()[0] for env in self.envs]), {}
+
+    def step(self, actions: Any) -> Any:
+        done = [
+            (env.reset()[0], 0.0, False, False, {}) if is_over else env.step(action)
+            for env, action, is_over in zip(self.envs, actions, self.ended, strict=True)
+        ]
+        shown, rewards, terminated, self.ended, _ = (np.array(x) for x in zip(*done, strict=True))
+        return shown, rewards, terminated, self.ended, {}
+
+
+def copies(kind: Any, autoreset: Any) -> VectorEnv:
+    return kind([partial(Masked, "method")] * 3, autoreset_mode=autoreset)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(copies, SyncVectorEnv, AutoresetMode.SAME_STEP),
+        partial(copies, SyncVectorEnv, AutoresetMode.NEXT_STEP),
+        partial(copies, SyncVectorEnv, AutoresetMode.DISABLED),
+        partial(copies, AsyncVectorEnv, AutoresetMode.SAME_STEP),
+        lambda: RecordEpisodeStatistics(copies(SyncVectorEnv, AutoresetMode.SAME_STEP)),
+        lambda: InOrder(3),
+    ],
+    ids=["same-step", "next-step", "disabled", "async", "wrapped", "its own"],
+)
+def test_the_method_of_ready_vector_environments(make: Any) -> None:
+    ready = make()
+    env = as_env(ready, 3)
+    net = agent_net(env.spec, PolicyGradient(), NetConfig(torso=(8,)))
+    rollout, _ = act(net, init_params(net, rng()), env, begin(net, env, rng()), 20)
+    assert rollout.action_mask is not None
+    assert rollout.action_mask.sum(-1).unique().tolist() == [2]
+    ready.close()
+
+
+def test_ready_vector_environments_whose_method_is_wrong() -> None:
+    class Few(InOrder):
+        def action_masks(self) -> np.ndarray:
+            return super().action_masks()[:1]
+
+    class Failing(InOrder):
+        def action_masks(self) -> np.ndarray:
+            raise ZeroDivisionError("no masks today")
+
+    with pytest.raises(EnvFailure, match="gave 1 action masks for 2 copies"):
+        as_env(Few(2), 2).reset(rng())
+    with pytest.raises(EnvFailure, match=r"failed to say its action_masks: .*no masks today"):
+        as_env(Failing(2), 2).reset(rng())
 
 
 def test_the_last_mask_of_an_episode_that_is_cut_off() -> None:

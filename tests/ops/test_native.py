@@ -19,6 +19,7 @@ from discorl.ops import native
 from discorl.ops.affine import linear
 from discorl.ops.losses import kl_loss, two_hot_loss
 from discorl.ops.softmax import softmax_linear
+from tests.agents.test_action_masks import KEPT, NUM_ACTIONS, masked
 from tests.builders import (
     GOLDEN,
     assert_bit_equal,
@@ -321,11 +322,14 @@ def test_used_only_where_they_apply() -> None:
 
 
 @needs_compiler
-def test_an_update_gives_the_same_numbers(calls: Counter[str]) -> None:
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_an_update_gives_the_same_numbers(is_masked: bool, calls: Counter[str]) -> None:
     rule = small_disco()
-    plain = small_agent(rule)
+    plain = small_agent(rule, NUM_ACTIONS)
     fast = replace(plain, native=True)
-    rule_params, rollout = random_rule_params(rule), random_rollout()
+    rule_params, rollout = random_rule_params(rule), random_rollout(num_actions=NUM_ACTIONS)
+    if is_masked:
+        rollout = masked(replace(rollout, actions=KEPT[rollout.actions % len(KEPT)]))
     state = plain.init_state(rng())
     expected, want = update_agent(plain, rule_params, state, rollout)
     assert not calls

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from discorl.envs.failures import one_line
 from discorl.envs.gymnasium.actions import action_map
 from discorl.envs.gymnasium.exits import PASS, call_without_exit
 from discorl.envs.gymnasium.interface import Interface
-from discorl.envs.gymnasium.masks import Masks, without_mask
+from discorl.envs.gymnasium.masks import METHOD, Masks, method_of_all, without_mask
 from discorl.envs.gymnasium.normalise import REWARD, ObservationNormaliser, RewardNormaliser
 from discorl.envs.gymnasium.spaces import Leaf, observation_leaves
 from discorl.envs.gymnasium.vector import close_vector
@@ -59,7 +61,10 @@ class GymnasiumEnv:
         self._leaves = observation_leaves(space, name, layout)
         self._is_single = not self._leaves[0].path
         self._actions = action_map(envs.single_action_space, name, self._options.action_bins)
-        self._masks = Masks(name, self._actions, self.num_envs, has_masks)
+        # Those that we make ourselves say everything in their infos.
+        asks = None if owned or has_masks else method_of_all(envs)
+        ask = partial(self._guarded, f"say its {METHOD}", asks) if asks else None
+        self._masks = Masks(name, self._actions, self.num_envs, has_masks, ask)
         specs = {leaf.name: leaf.spec for leaf in self._leaves}
         num_actions = self._actions.num_actions
         self.spec = EnvSpec((), num_actions, observations=specs)
@@ -245,16 +250,19 @@ class GymnasiumEnv:
         return reward if clip is None else reward.clamp(-clip, clip)
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the vector environment; any failure becomes one line that says where."""
+        return self._guarded(method, getattr(self._envs, method), *args, **kwargs)
+
+    def _guarded(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call something of the vector environment's; a failure becomes a line that says where."""
         try:
-            return call_without_exit(getattr(self._envs, method), *args, **kwargs)
+            return call_without_exit(function, *args, **kwargs)
         except PASS:
             raise
         except BaseException as e:
             died = dead_worker(self._envs) if isinstance(e, (EOFError, OSError)) else None
             if died:
-                raise EnvFailure(f"{died} while {self._name} was in {method}") from None
-            raise EnvFailure(f"{self._name} failed to {method}: {one_line(e)}") from e
+                raise EnvFailure(f"{died} while {self._name} was in {what}") from None
+            raise EnvFailure(f"{self._name} failed to {what}: {one_line(e)}") from e
 
     def _observe(
         self,

@@ -3,16 +3,19 @@
 An environment says which actions are allowed in one of three ways: ``info["action_mask"]``, from
 ``reset`` and from every ``step``; a method ``action_masks()``, as sb3-contrib has it; or an entry
 ``action_mask`` of its Dict observations, as PettingZoo has it, which is then no part of what the
-agent sees.
+agent sees. A ready vector environment has the method itself, or its copies have it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from discorl.envs.gymnasium.actions import ActionMap
 from discorl.errors import DiscorlError, EnvFailure
@@ -24,6 +27,18 @@ METHOD = "action_masks"
 def has_method(env: gymnasium.Env) -> bool:
     """Whether an environment, or what it wraps, has the method ``action_masks``."""
     return env.has_wrapper_attr(METHOD) and callable(env.get_wrapper_attr(METHOD))
+
+
+def method_of_all(envs: VectorEnv) -> Callable[[], Any] | None:
+    """What asks a ready vector environment for the masks of all copies; None if nothing does."""
+    while not callable(own := getattr(envs, METHOD, None)):
+        if isinstance(envs, SyncVectorEnv | AsyncVectorEnv):
+            has_it = all(envs.call("has_wrapper_attr", METHOD))
+            return partial(envs.call, METHOD) if has_it else None
+        if not isinstance(envs, VectorWrapper):
+            return None
+        envs = envs.env
+    return own
 
 
 def without_mask(space: gymnasium.Space, who: str) -> tuple[gymnasium.Space, bool]:
@@ -39,17 +54,28 @@ def without_mask(space: gymnasium.Space, who: str) -> tuple[gymnasium.Space, boo
 class Masks:
     """Reads the masks of a batch of copies, and checks them."""
 
-    def __init__(self, who: str, actions: ActionMap, num_envs: int, in_observations: bool) -> None:
+    def __init__(
+        self,
+        who: str,
+        actions: ActionMap,
+        num_envs: int,
+        in_observations: bool,
+        ask: Callable[[], Any] | None = None,
+    ) -> None:
+        """``ask`` is for masks that are neither in observations nor in infos."""
         self._who = who
         self._actions = actions
         self._num_envs = num_envs
         self._in_observations = in_observations
+        self._ask = ask
         self.is_used = in_observations
         """Whether there are masks; without them in observations, the first reset decides."""
 
     def begin(self, shown: Any, info: dict[str, Any]) -> np.ndarray | None:
         """The masks after all copies were reset. [B, A]"""
-        self.is_used = self._in_observations or KEY in info
+        is_told = self._in_observations or KEY in info
+        self._ask = None if is_told else self._ask
+        self.is_used = is_told or self._ask is not None
         return self.read(shown, info)
 
     def read(
@@ -68,6 +94,12 @@ class Masks:
         masks = np.ones((self._num_envs, self._actions.num_actions), np.bool_)
         given = shown[KEY] if self._in_observations else info.get(KEY)
         present = None if self._in_observations else info.get(f"_{KEY}")
+        if self._ask is not None:
+            given, present = self._ask(), None
+            if len(given) != self._num_envs:
+                raise EnvFailure(
+                    f"{self._who} gave {len(given)} action masks for {self._num_envs} copies"
+                )
         if given is None:  # no copy forbids anything
             return masks
         for copy in range(self._num_envs):
