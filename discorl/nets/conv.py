@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from discorl.errors import DiscorlError
 from discorl.nets.linear import Linear
 from discorl.nets.torsos import network_input
+from discorl.ops.convolution import by_kernel, convolve
 
 NATURE_LAYERS = ((8, 4), (4, 2), (3, 1))
 """Kernel and stride of each convolution."""
@@ -33,6 +35,36 @@ class Conv2d(nn.Conv2d):
         assert self.bias is not None
         nn.init.zeros_(self.bias)
 
+    def forward(
+        self,
+        input: Tensor,
+        *,
+        relu_first: bool = False,
+        plus: Tensor | None = None,
+        then_relu: bool = False,
+        then_pool: bool = False,
+    ) -> Tensor:
+        """See ``convolve``."""
+        assert self.bias is not None
+        return convolve(
+            input,
+            self.weight,
+            self.bias,
+            *self._geometry,
+            relu_first=relu_first,
+            plus=plus,
+            then_relu=then_relu,
+            then_pool=then_pool,
+        )
+
+    def takes_bytes(self, images: Tensor) -> bool:
+        """Whether ``forward`` reads these images of bytes as they are."""
+        return by_kernel(images, self.weight, *self._geometry, is_first=True)
+
+    @property
+    def _geometry(self) -> tuple[int, int]:
+        return self.stride[0], int(self.padding[0])
+
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     """Channels, height and width; an image of two dimensions has one channel."""
@@ -45,13 +77,14 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def as_image(observation: Tensor, net: nn.Module) -> Tensor:
-    """[N, C, H, W] or [N, H, W] -> [N, C, H, W], as ``network_input``."""
-    x = network_input(observation, net)
-    x = x.unsqueeze(1) if x.dim() == 3 else x
+def as_image(observation: Tensor, first: Conv2d) -> Tensor:
+    """[N, C, H, W] or [N, H, W] -> [N, C, H, W], as the first layer takes it."""
+    x = observation.unsqueeze(1) if observation.dim() == 3 else observation
+    if x.dtype == torch.uint8 and first.takes_bytes(x):
+        return x
     # Channels last in memory: convolutions on a CPU run up to twice as fast. Written with permute
-    # because vmap does not know memory formats.
-    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    # because vmap does not know memory formats. Bytes are quicker to move than what they become.
+    return network_input(x.permute(0, 2, 3, 1).contiguous(), first).permute(0, 3, 1, 2)
 
 
 class ConvStack(nn.Module):
@@ -64,9 +97,9 @@ class ConvStack(nn.Module):
         self.embedding_size = dense
 
     def forward(self, observation: Tensor) -> Tensor:
-        x = as_image(observation, self)
+        x = as_image(observation, cast("Conv2d", self.layers[0]))
         for layer in self.layers:
-            x = torch.relu(layer(x))
+            x = layer(x, then_relu=True)
         return torch.relu(self.dense(x.flatten(1)))
 
 
@@ -119,7 +152,7 @@ class ResidualUnit(nn.Module):
         self.second = Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(torch.relu(self.first(torch.relu(x))))
+        return self.second(self.first(x, relu_first=True, then_relu=True), plus=x)
 
 
 class ImpalaBlock(nn.Module):
@@ -131,7 +164,7 @@ class ImpalaBlock(nn.Module):
         self.units = nn.ModuleList(ResidualUnit(channels) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = nn.functional.max_pool2d(self.conv(x), 3, 2, padding=1)
+        x = self.conv(x, then_pool=True)
         for unit in self.units:
             x = unit(x)
         return x
@@ -156,7 +189,7 @@ class ImpalaTorso(nn.Module):
         self.embedding_size = dense
 
     def forward(self, observation: Tensor) -> Tensor:
-        x = as_image(observation, self)
+        x = as_image(observation, cast("ImpalaBlock", self.blocks[0]).conv)
         for block in self.blocks:
             x = block(x)
         return torch.relu(self.dense(torch.relu(x).flatten(1)))

@@ -24,7 +24,15 @@ from discorl.cache import is_trusted, private_cache
 from discorl.errors import DiscorlError
 
 SOURCE = Path(__file__).with_name("rows.cpp")
-SOURCES = (SOURCE, SOURCE.with_name("products.h"))
+HEADERS = (
+    "products.h",
+    "vectors.h",
+    "pooling.h",
+    "winograd.h",
+    "shallow.h",
+    "images.h",
+)
+SOURCES = (SOURCE, *(SOURCE.with_name(name) for name in HEADERS))
 TORCH = Path(torch.__file__).parent
 FLAGS = (
     *("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),

@@ -28,6 +28,7 @@
 #include <tuple>
 #include <vector>
 
+#include "images.h"
 #include "products.h"
 
 #if defined(__linux__) && defined(__x86_64__)
