@@ -111,6 +111,25 @@ def scale_by_learning_rate(learning_rate: float | Schedule) -> Transform:
     return Transform(init, update)
 
 
+class OwnRate(NamedTuple):
+    """By how much the steps of an agent are longer than the others'."""
+
+    factor: Tensor
+
+
+def scale_by_own_rate() -> Transform:
+    """Multiply by a factor that is the agent's own: 1 unless its state is given another."""
+
+    def init(params: Params) -> OwnRate:
+        return OwnRate(torch.ones((), device=next(iter(params.values())).device))
+
+    def update(updates: Params, state: OwnRate, params: Params) -> tuple[Params, OwnRate]:
+        del params
+        return {k: state.factor * u for k, u in updates.items()}, state
+
+    return Transform(init, update)
+
+
 def warmup_cosine(peak: float, warmup: int, total: int) -> Schedule:
     """Linear rise to ``peak`` over ``warmup`` updates, then a cosine to 0 at ``total``."""
 

@@ -23,6 +23,7 @@ from discorl.meta.meta_value import make_meta_value
 from discorl.meta.population import Group, Lifetimes
 from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
+from discorl.optim import chain, scale_by_own_rate
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.improvement import STRONG
@@ -109,6 +110,8 @@ def make_group(
     net = agent_net(env.spec, rule, group.net)
     burn_in = 0 if net.initial_memory(1) is None else config.window.burn_in
     optimiser = adam_clip(config.learning_rate, config.max_abs_update)
+    if config.learning_rate_spread > 1:
+        optimiser = chain(optimiser, scale_by_own_rate())
     # A rule of its own, with a network of its own: groups that live side by side share nothing.
     agent = Agent(net, copy.deepcopy(rule), optimiser, burn_in)
     meta_value = make_meta_value(config.meta_value, env.spec, group.net)
@@ -123,6 +126,7 @@ def make_group(
         Lifetimes(config.budgets),
         num_stacked=suite.num_frames or 1 if suite else 1,
         bootstraps=config.env.truncation == "bootstrap",
+        rate_spread=config.learning_rate_spread,
     )
 
 

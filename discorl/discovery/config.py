@@ -177,6 +177,10 @@ class DiscoverConfig:
     """What lifetimes count: updates, or the steps that an agent takes in its environments."""
     learning_rate: float = 5e-4
     """Learning rate of the agents."""
+    learning_rate_spread: float = 1.0
+    """Each agent draws its own learning rate at birth, around the one above: the highest possible
+    is so many times the lowest. A rule that has met many rates depends less on finding the right
+    one."""
     max_abs_update: float = 1.0
     """Clip the agents' updates to this size, after Adam."""
 
@@ -244,6 +248,8 @@ class DiscoverConfig:
         positive += ("eval_average", "checkpoint_every", "keep_checkpoints", "log_every")
         check_at_least(1, "", self, *positive)
         check_above_0("", self, "learning_rate", "max_abs_update", "warm_start_rate")
+        if not 1 <= self.learning_rate_spread <= 1e6:
+            raise DiscorlError("learning_rate_spread must be between 1, for one rate, and 1e6")
         log_names(self.log)
         check_threads(self.threads)
         check_timeout(self.timeout_minutes)

@@ -19,6 +19,7 @@ from discorl.meta.life import Earlier, KeptUpdate, disowned
 from discorl.meta.meta_value import MetaValueState
 from discorl.meta.population_replay import PopulationReplay, blank_rollout, empty_replay
 from discorl.meta.window import Window, WindowSettings
+from discorl.optim import OwnRate
 from discorl.types import AgentState, Memory, Params, TimeStep
 
 FOR_EVER = 2**62
@@ -54,6 +55,8 @@ class Group:
     """Frames in an observation, which a replay stores singly."""
     bootstraps: bool = True
     """Whether the value of its last state stands in for the rest of an episode that is cut off."""
+    rate_spread: float = 1.0
+    """How many times higher or lower the learning rate of an agent may be than that of another."""
 
     @property
     def device(self) -> torch.device:
@@ -165,7 +168,16 @@ def _newborn(
     window, device = group.window, group.device
     agents = [window.agent.init_state(generator, device) for _ in range(num)]
     values = [window.meta_value.init_state(generator, device) for _ in range(num)]
-    return tree.stack(agents), tree.stack(values)
+    born = tree.stack(agents)
+    if group.rate_spread > 1:
+        born = replace(born, optimiser=_with_own_rates(group, born.optimiser, num, generator))
+    return born, tree.stack(values)
+
+
+def _with_own_rates(group: Group, state: tuple, num: int, generator: torch.Generator) -> tuple:
+    """Rates around the common one, evenly on a logarithmic scale."""
+    drawn = torch.rand(num, generator=generator, device=generator.device).to(group.device)
+    return *state[:-1], OwnRate(group.rate_spread ** (drawn - 0.5))
 
 
 def _new_tasks(group: Group, generator: torch.Generator) -> tuple[Any, TimeStep]:

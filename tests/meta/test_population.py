@@ -27,6 +27,36 @@ def test_without_budgets_agents_live_for_ever() -> None:
     assert Lifetimes().draw(2, rng()).tolist() == [FOR_EVER, FOR_EVER]
 
 
+def test_each_agent_has_a_learning_rate_of_its_own() -> None:
+    config = tiny_config(tasks=("catch:4x4*400",), learning_rate=1e-2, learning_rate_spread=16.0)
+    [group], _ = tiny_groups(config)
+    state = init_group(group, rng())
+    factor = state.agents.optimiser[-1].factor
+    logs = factor.log2()
+    assert float(logs.min()) >= -2 and float(logs.max()) <= 2
+    assert float(logs.mean()) == pytest.approx(0, abs=0.2)
+    assert float(logs.std()) == pytest.approx(4 / 12**0.5, abs=0.1)
+    due = torch.arange(400) < 100
+    after = reborn(group, state, due, rng(1)).agents.optimiser[-1].factor
+    assert torch.equal(after[~due], factor[~due]) and not (after == factor)[due].any()
+
+
+@pytest.mark.parametrize("memory", ["plain", "recompute"])
+def test_an_agent_learns_at_its_own_rate(memory: MemoryMode) -> None:
+    """As in a population of one rate, that one."""
+    config = tiny_config(tasks=("catch:4x4*1",), memory=memory, learning_rate=1e-2)
+    [group], params = tiny_groups(replace(config, learning_rate_spread=2.0))
+    state = init_group(group, rng())
+    rate = 1e-2 * float(state.agents.optimiser[-1].factor)
+    assert rate != 1e-2
+    [same], _ = tiny_groups(replace(config, learning_rate=rate))
+    plain = replace(state.agents, optimiser=state.agents.optimiser[0])
+    got = live_window(group, params, state, rng(1))
+    expected = live_window(same, params, replace(state, agents=plain), rng(1))
+    tree.map(torch.testing.assert_close, got.state.agents.params, expected.state.agents.params)
+    tree.map(torch.testing.assert_close, got.gradient, expected.gradient)
+
+
 def test_rollouts_go_on_where_they_stopped_and_agents_come_first() -> None:
     [group, _], _ = tiny_groups(tiny_config())
     state = init_group(group, rng())
