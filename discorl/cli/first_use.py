@@ -43,7 +43,7 @@ def _someone_is_there() -> bool:
 def _agrees(fallback: str) -> bool:
     """What the user answers; whoever has no answer declines."""
     print("Disco103, the published rule, is not on this machine.")
-    print(f"Without it, this run uses {fallback}, a smaller rule that ships with discorl.")
+    print(f"Without it, this run uses {fallback}, which is written by hand.")
     print("Download Disco103 now (3 MB, from GitHub)? [Y/n] ", end="", flush=True)
     try:
         answer = input()  # which would show a question of its own on standard error

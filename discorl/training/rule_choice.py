@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from discorl.errors import DiscorlError
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
-from discorl.rules.built_in import ACTOR_CRITIC, BUILT_IN
+from discorl.rules.built_in import BUILT_IN, CMPO_RULE
 from discorl.rules.cmpo import CMPO
 from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
@@ -72,16 +72,14 @@ def _with_settings(rule: Rule, config: TrainConfig) -> Rule:
 
 
 def best_at_hand() -> tuple[str, str]:
-    """Disco103 if it is on this machine, else a rule of our own, else the actor-critic."""
+    """Disco103 if it is on this machine, else cmpo, which no rule that we discovered has beaten."""
     if find_disco103():
         return DISCO103, ""
-    embedded = [name for name, _ in embedded_rules()]
-    name = embedded[0] if embedded else ACTOR_CRITIC
     note = (
-        f"Disco103 is not on this machine, so this run uses {name}. To get it, run "
-        f"'discorl rules fetch', or set {DISCO103_ENV} to the path of disco_103.npz."
+        f"Disco103 is not on this machine, so this run uses {CMPO_RULE}, a hand-written rule. To "
+        f"get it, run 'discorl rules fetch', or set {DISCO103_ENV} to the path of disco_103.npz."
     )
-    return name, note
+    return CMPO_RULE, note
 
 
 def read_config(folder: Path | str) -> tuple[TrainConfig, dict[str, Any]]:

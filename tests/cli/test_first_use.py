@@ -58,7 +58,7 @@ def test_a_user_who_declines_is_asked_once(
     offer_disco103()
     assert len(asked) == 1 and not fetched
     out = capsys.readouterr().out
-    assert QUESTION in out and "this run uses disco-mini" in out
+    assert QUESTION in out and "this run uses cmpo" in out
 
 
 @pytest.mark.parametrize("answer", ["", "y", "Yes "])
@@ -111,7 +111,7 @@ TINY = (
 def test_training_in_a_terminal_asks_once(tmp_path: Path) -> None:
     assert QUESTION in in_terminal("n\n", tmp_path)
     said = in_terminal("", tmp_path)
-    assert QUESTION not in said and "this run uses disco-mini" in said
+    assert QUESTION not in said and "this run uses cmpo" in said
 
 
 def in_terminal(answer: str, folder: Path) -> str:
