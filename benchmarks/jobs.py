@@ -30,6 +30,13 @@ JOBS = (
     TimedJob("learn_3", "learner step alone, 3 actions", "learn", {"num_actions": 3}, repeats=6),
     TimedJob("learn_18", "learner step, 18 actions", "learn", {"num_actions": 18}, repeats=3),
     TimedJob("learn_pixels", "learner step, 84x84x4 pixels, Nature network", "learn_pixels"),
+    TimedJob(
+        "learn_impala",
+        "learner step, 84x84x4 pixels, IMPALA network",
+        "learn_pixels",
+        {"is_impala": 1},
+        repeats=1,
+    ),
     TimedJob("meta_step", "meta-gradient step of the public notebook", "meta_step", repeats=1),
     TimedJob(
         "discover_suite",
@@ -74,7 +81,7 @@ PRODUCTS_OF = {products: job for job, products in OWN_PRODUCTS.items()} | {
 speeds, the other job's is shown as a share."""
 
 MEMORY = "memory"
-MEMORY_JOBS = tuple(job for job in JOBS if job.name in ("train_step", "meta_step"))
+MEMORY_JOBS = tuple(job for job in JOBS if job.name in ("train_step", "meta_step", "learn_pixels"))
 """Peak memory is that of each of these, in a process that does nothing else."""
 
 NAMES = (*(job.name for job in JOBS), MEMORY)

@@ -23,6 +23,22 @@ ENV_BATCH, ENV_STEPS = 1024, 100
 
 
 @dataclass(frozen=True)
+class Pixels:
+    """Sizes of a learner step on images: an Atari agent of laptop size."""
+
+    shape: tuple[int, int, int] = (4, 84, 84)
+    batch: int = 16
+    actions: int = 6
+    dense: int = 256
+    hidden: int = 64
+    """Of the action LSTM, and of the heads."""
+    learning_rate: float = 5e-4
+
+
+PIXELS = Pixels()
+
+
+@dataclass(frozen=True)
 class CatchDiscovery:
     """Sizes of a step of discovery on Catch, from random weights; the defaults are Disco103's."""
 

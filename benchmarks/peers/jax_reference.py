@@ -20,6 +20,7 @@ from ml_collections import config_dict
 
 from benchmarks.peers.jax_discovery import IN_TURN, discover_catch, meta_step
 from benchmarks.peers.jax_modules import agent_lib, jittable_envs, types, utils
+from benchmarks.peers.jax_pixels import see_pixels
 from benchmarks.worker import (
     CAPACITY,
     COLUMNS,
@@ -27,6 +28,7 @@ from benchmarks.worker import (
     ENV_STEPS,
     LEARNING_RATE,
     NUM_ENVS,
+    PIXELS,
     ROWS,
     B,
     Job,
@@ -46,11 +48,12 @@ def rule_params():
     return params
 
 
-def make_agent(num_actions: int):
+def make_agent(num_actions: int, learning_rate: float = LEARNING_RATE, observation=None):
     settings = agent_lib.get_settings_disco()
-    settings.learning_rate = LEARNING_RATE
+    settings.learning_rate = learning_rate
+    observation = observation or specs.Array(OBSERVATION_SHAPE, np.float32)
     return agent_lib.Agent(
-        single_observation_spec={"observation": specs.Array(OBSERVATION_SHAPE, np.float32)},
+        single_observation_spec={"observation": observation},
         single_action_spec=specs.BoundedArray((), np.int32, 0, num_actions - 1),
         agent_settings=settings,
         batch_axis_name=None,
@@ -65,8 +68,8 @@ def make_env(num_envs: int):
 class Learner:
     """Jitted learner with its state."""
 
-    def __init__(self, num_actions: int, seed: int = 0) -> None:
-        self.agent = make_agent(num_actions)
+    def __init__(self, num_actions: int, seed: int = 0, agent=None) -> None:
+        self.agent = agent or make_agent(num_actions)
         self._key = jax.random.PRNGKey(seed)
         self.state = self.agent.initial_learner_state(self._key)
         self.actor_state = self.agent.initial_actor_state(self._key)
@@ -121,15 +124,31 @@ def rollout_of(observations, actions, rewards, discounts, logits):
 def learn(num_actions: int = 3) -> Job:
     """One update on a rollout that stays the same."""
     learner = Learner(num_actions)
-    rng = np.random.default_rng(0)
-    rollout = rollout_of(
-        {"observation": rng.normal(size=(T, B, *OBSERVATION_SHAPE)).astype(np.float32)},
-        rng.integers(num_actions, size=(T, B)).astype(np.int32),
-        rng.normal(size=(T, B)).astype(np.float32),
-        (rng.random((T, B)) > 0.1).astype(np.float32),
-        rng.normal(size=(T, B, num_actions)).astype(np.float32),
-    )
+    observations = np.random.default_rng(1).normal(size=(T, B, *OBSERVATION_SHAPE))
+    rollout = random_rollout(observations.astype(np.float32), num_actions)
     return Job(lambda: learner.step(rollout))
+
+
+def learn_pixels(is_impala: int = 0) -> Job:
+    """The same for images, by a network of our own around which the reference's rule works."""
+    channels, *size = PIXELS.shape
+    shape = (*size, channels)
+    agent = make_agent(PIXELS.actions, PIXELS.learning_rate, specs.Array(shape, np.uint8))
+    learner = Learner(PIXELS.actions, agent=see_pixels(agent, bool(is_impala)))
+    images = np.random.default_rng(1).integers(256, size=(T, PIXELS.batch, *shape), dtype=np.uint8)
+    rollout = random_rollout(images, PIXELS.actions)
+    return Job(lambda: learner.step(rollout))
+
+
+def random_rollout(observations, num_actions: int):
+    rng, steps = np.random.default_rng(0), observations.shape[:2]
+    return rollout_of(
+        {"observation": observations},
+        rng.integers(num_actions, size=steps).astype(np.int32),
+        rng.normal(size=steps).astype(np.float32),
+        (rng.random(steps) > 0.1).astype(np.float32),
+        rng.normal(size=(*steps, num_actions)).astype(np.float32),
+    )
 
 
 class Training:
@@ -202,7 +221,8 @@ def replay_sample() -> Job:
 
 
 if __name__ == "__main__":
-    rest = (train, learn, meta_step, env_steps, replay_sample)  # without agents to choose for
+    # None of these has agents to choose for.
+    rest = (train, learn, learn_pixels, meta_step, env_steps, replay_sample)
     serve(
         {w.__name__: w for w in (discover_catch, *(() if IN_TURN else rest))},
         {"jax": jax.__version__, "threads": len(os.sched_getaffinity(0))},

@@ -15,6 +15,7 @@ from benchmarks.worker import (
     ENV_STEPS,
     LEARNING_RATE,
     NUM_ENVS,
+    PIXELS,
     ROWS,
     SUITE_CATCH,
     B,
@@ -102,16 +103,21 @@ def train(kernels: bool = not PLAIN) -> Job:
     return Job(step)
 
 
-def learn_pixels(num_actions: int = 6, batch: int = 16) -> Job:
+def learn_pixels(is_impala: int = 0) -> Job:
     """One update of an Atari agent of laptop size on a rollout that stays the same."""
     loaded = load_rule("disco103")
-    shape = (4, 84, 84)
-    config = NetConfig((128,), 64, (64,), torso_kind="nature")
-    net = agent_net(EnvSpec(shape, num_actions, is_image=True), loaded.rule, config)
-    agent = Agent(net, loaded.rule, adam_clip(5e-4), native=not PLAIN, bf16=BF16)
+    config = NetConfig(
+        action_lstm=PIXELS.hidden,
+        head_hidden=(PIXELS.hidden,),
+        torso_kind="impala" if is_impala else "nature",
+        dense=PIXELS.dense,
+    )
+    net = agent_net(EnvSpec(PIXELS.shape, PIXELS.actions, is_image=True), loaded.rule, config)
+    optimiser = adam_clip(PIXELS.learning_rate)
+    agent = Agent(net, loaded.rule, optimiser, native=not PLAIN, bf16=BF16)
     state = agent.init_state(torch.Generator().manual_seed(0))
-    rollout = random_rollout(num_actions, batch, T)
-    pixels = torch.randint(256, (T, batch, *shape), dtype=torch.uint8)
+    rollout = random_rollout(PIXELS.actions, PIXELS.batch, T)
+    pixels = torch.randint(256, (T, PIXELS.batch, *PIXELS.shape), dtype=torch.uint8)
     rollout = replace(rollout, observations=pixels)
 
     def step() -> None:
