@@ -117,14 +117,11 @@ def small_budget(steps: int = STEPS) -> DiscoverConfig:
     return replace(
         suite(),
         tasks=("catch:sampled*8", "mdp:10x4*8"),
-        held_out=("catch:10x6", "umbrella:10"),
+        held_out=(),
         steps=steps,
         warm_start=steps // 4,
         lifetimes=(40, 80, 160),
         log_every=max(1, steps // 20),
-        eval_every=steps,
-        eval_average=1,
-        eval_updates=min(150, max(10, steps)),
         snapshot_every=steps,
         checkpoint_minutes=1.0,
         device="cpu",
@@ -159,7 +156,15 @@ def analyse_ablations(
     lead = f"{seeds} discoveries of each rule, of {config.steps} meta-steps."
     title = "What each part of a rule is worth"
     content = begun(
-        out, {"rule": NAME, "lead": lead, "title": title, "settings": settings, "left_out": []}
+        out,
+        {
+            "rule": NAME,
+            "lead": lead,
+            "title": title,
+            "settings": settings,
+            "tasks": [TASK],
+            "left_out": [],
+        },
     )
     if not content["sections"]:
         say(console, f"Discovering {seeds * len(PARTS)} rules, into {out}")

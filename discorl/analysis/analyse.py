@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from discorl.analysis.attention import attention
 from discorl.analysis.bootstrapping import bootstrapping
 from discorl.analysis.confidence import confidence
+from discorl.analysis.controls import control_agents, write_random_rules
 from discorl.analysis.formula import formula
 from discorl.analysis.information import information
 from discorl.analysis.lifetime import lifetime
@@ -21,32 +23,28 @@ from discorl.analysis.response import response
 from discorl.analysis.results import NotApplicable, Result
 from discorl.analysis.retraining import retraining
 from discorl.analysis.sections import add_section, begun, report
+from discorl.analysis.workers import Job, Tick, results, run_to_end, shown_progress
 from discorl.bounds import MAX_COUNT, check_between
 from discorl.errors import DiscorlError
 from discorl.rules.built_in import ACTOR_CRITIC, POLICY_GRADIENT
-from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointConfig, CheckpointFolder
 from discorl.runs.config_file import kind_of, read_config_file
-from discorl.runs.distributed import Ranks
 from discorl.runs.files import write_json
 from discorl.runs.progress import RunProgress
-from discorl.runs.run import run
 from discorl.runs.terminal import say
 from discorl.training.config import TrainConfig
 from discorl.training.presets import for_run
-from discorl.training.rule_choice import (
-    choose_rule,
-    read_config,
-    resolved_rule,
-)
+from discorl.training.rule_choice import RuleChoice, choose_rule, read_config, resolved_rule
 from discorl.training.train import Training
 
 NUM_AGES = 4
 """Checkpoints of each agent; it is also seen newborn."""
 MAX_STEPS, MAX_UPDATES = 400, 1000
 """Of each agent, if a task's own preset has more and the user says nothing."""
-PART = 50
+PART = 100
 """An analysis counts as much as so many training steps in the progress bar."""
+LONGEST_FIRST = ("retraining", "formula", "information", "bootstrapping")
+"""So that no process works on alone at the end."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,10 @@ class Analysis:
 
     title: str
     about: str
-    function: Callable[[Sequence[Life]], Result]
+    function: Callable[..., Result]
+    """Of the lives of the rule's agents and, if it takes them, of control agents by name."""
+    has_controls: bool = False
+    """Whether it looks at agents that learnt by other rules, too."""
 
 
 ANALYSES = {
@@ -105,6 +106,7 @@ ANALYSES = {
         "policy and value at each cell, smoothed, beside networks that have learnt nothing "
         "(Fig. 4b of the paper). White dots mark cells that have something.",
         attention,
+        has_controls=True,
     ),
     "information": Analysis(
         "Information",
@@ -112,6 +114,7 @@ ANALYSES = {
         "tested on trajectories that they were not trained on (Fig. 4c of the paper). What a "
         "newborn network tells as well is in what the agent sees, and no merit of the rule.",
         information,
+        has_controls=True,
     ),
     "lifetime": Analysis(
         "Lifetime",
@@ -140,10 +143,12 @@ def analyse(
     seeds: int = 3,
     steps: int | None = None,
     console: Console | None = None,
+    workers: int = 1,
 ) -> Analysed:
     """Analyse a rule, or the rule and the agent of a run; ``discorl analyse`` says what is what.
 
-    What ``out`` holds already is not computed again.
+    What ``out`` holds already is not computed again. With several ``workers``, agents are trained
+    and analyses made in as many processes, with one thread each; the numbers are the same.
     """
     check_between(1, MAX_COUNT, "seeds", seeds)
     if unknown := [name for name in only if name not in ANALYSES]:
@@ -158,8 +163,7 @@ def analyse(
     names = [name for name in ANALYSES if not only or name in only]
     content = _begun(work)
     say(console, f"Analysing {work.name}, into {work.folder}")
-    with distributed.joined("cpu") as ranks:
-        is_whole = _work(work, names, only, content, ranks, console)
+    is_whole = _work(work, names, only, content, console, workers)
     report(work.folder, content, console)
     if not is_whole:
         say(console, "Stopped; the same command continues")
@@ -177,7 +181,10 @@ class _Work:
     lead: str
     agents: dict[str, list[TrainConfig]]
     """Runs for each task, by what they are or will be made with."""
-    is_trained: bool
+    choice: RuleChoice
+    controls: dict[str, dict[str, list[TrainConfig]]] = field(default_factory=dict)
+    """Runs by other rules for each task, by the name of the control; those of a run have none."""
+    is_trained: bool = False
 
 
 def _of_run(folder: Path, tasks: Sequence[str], out: Path | None) -> _Work:
@@ -194,7 +201,8 @@ def _of_run(folder: Path, tasks: Sequence[str], out: Path | None) -> _Work:
     settings = run_of | {"rule": rule, "steps": steps}
     lead = f"One agent, seed {config.seed}: the checkpoints of {folder}."
     out = out or Path("analysis") / folder.name
-    return _Work(choice.name, out, settings, lead, {config.task: [config]}, True)
+    agents = {config.task: [replace(config, out=folder)]}
+    return _Work(choice.name, out, settings, lead, agents, choice, is_trained=True)
 
 
 def _of_rule(
@@ -223,7 +231,8 @@ def _of_rule(
     settings = {"rule": _published(resolved_rule(choice)), "seeds": seeds, "steps": steps}
     count = "One agent" if seeds == 1 else f"{seeds} agents"
     lead = f"{count} on each task, newborn and at up to {NUM_AGES} later ages."
-    return _Work(choice.name, out, settings, lead, agents, False)
+    controls = {task: control_agents(choice, own) for task, own in agents.items()}
+    return _Work(choice.name, out, settings, lead, agents, choice, controls)
 
 
 def _published(rule: dict[str, Any]) -> dict[str, Any]:
@@ -248,8 +257,8 @@ def _work(
     names: list[str],
     only: Sequence[str],
     content: dict[str, Any],
-    ranks: Ranks,
     console: Console,
+    workers: int,
 ) -> bool:
     """Train and analyse what is missing; returns whether all of it is done.
 
@@ -260,69 +269,93 @@ def _work(
     for (_, name), reason in without.items():
         if name in only:
             raise NotApplicable(reason)
+    content["tasks"] = list(dict.fromkeys([*content.get("tasks", ()), *work.agents]))
     left = {task: [n for n in names if (task, n) not in done] for task in work.agents}
-    left = {task: todo for task, todo in left.items() if todo}
-    total = sum(
-        len(todo) * PART + (0 if work.is_trained else sum(c.steps for c in work.agents[task]))
+    runs = [run for task, todo in left.items() for run in _runs(work, task, todo)]
+    parts = [
+        Job(_analysed, (work.name, task, name, *_folders(work, task, name)))
         for task, todo in left.items()
-    )
-    if not total:
+        for name in sorted(todo, key=lambda n: n not in LONGEST_FIRST)
+    ]
+    if not parts:
         return True
-    with RunProgress(total, "auto", "", console) as progress:
-        count = 0
-
-        def tick(steps: int = 1) -> None:
-            nonlocal count
-            count += steps
-            progress.update(count, {})
-
-        for task, todo in left.items():
-            for config in () if work.is_trained else work.agents[task]:
-                if not _train(config, ranks, tick):
-                    return False
-            lives = [read_life(Path(str(c.out)), work.name) for c in work.agents[task]]
-            for name in todo:
-                try:
-                    _add(work.folder, content, task, name, lives)
-                except NotApplicable as e:
-                    if name in only:
-                        raise
-                    say(console, f"No {name}: {e}")
-                    reason = {"task": task, "name": name, "reason": str(e)}
-                    content["left_out"] = [*content.get("left_out", ()), reason]
-                    write_json(work.folder / "analysis.json", content)
-                tick(PART)
+    total = len(parts) * PART + sum(run.steps for run in runs)
+    with shown_progress(RunProgress(total, "auto", "", console)) as tick:
+        trainings = [Job(_trained, (run,)) for run in runs]
+        for _, is_done in results(trainings, workers, tick):
+            if not is_done:
+                return False
+        for job, found in results(parts, workers, tick):
+            _, task, name, *_ = job.args
+            if isinstance(found, NotApplicable):
+                if name in only:
+                    raise found
+                say(console, f"No {name}: {found}")
+                reason = {"task": task, "name": name, "reason": str(found)}
+                left_out = [*content.get("left_out", ()), reason]
+                left_out.sort(key=lambda x: (content["tasks"].index(x["task"]), x["name"]))
+                content["left_out"] = left_out
+                write_json(work.folder / "analysis.json", content)
+            else:
+                _add(work.folder, content, task, name, found)
     return True
 
 
-def _train(config: TrainConfig, ranks: Ranks, tick: Callable[[int], None]) -> bool:
-    """Train an agent unless that is done; returns whether it is."""
-    folder = Path(str(config.out))
-    steps = CheckpointFolder(folder / "checkpoints").steps()
-    tick(steps[-1] if steps else 0)
-    if steps and steps[-1] >= config.steps:
-        return True
-    is_begun = (folder / "config.json").exists()
-    return not run(_Watched(config, ranks, tick), resume=is_begun).interrupted
+def _runs(work: _Work, task: str, todo: Iterable[str]) -> list[TrainConfig]:
+    """The agents that the analyses need, with their controls."""
+    if work.is_trained or not todo:
+        return []
+    found = list(work.agents[task])
+    if any(ANALYSES[name].has_controls for name in todo):
+        if work.choice.params:
+            write_random_rules(work.choice, work.agents[task])
+        found += [run for own in work.controls[task].values() for run in own]
+    return found
 
 
-class _Watched(Training):
-    """Training that says after each step that it is done."""
-
-    def __init__(self, config: TrainConfig, ranks: Ranks, tick: Callable[[int], None]) -> None:
-        super().__init__(config, ranks)
-        self._tick = tick
-
-    def step(self, folder: Path) -> None:
-        super().step(folder)
-        self._tick(1)
+def _folders(work: _Work, task: str, name: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Of the rule's agents, and of the controls that an analysis looks at."""
+    controls = work.controls.get(task, {}) if ANALYSES[name].has_controls else {}
+    own = [str(run.out) for run in work.agents[task]]
+    return own, {label: [str(run.out) for run in runs] for label, runs in controls.items()}
 
 
-def _add(
-    folder: Path, content: dict[str, Any], task: str, name: str, lives: Sequence[Life]
-) -> None:
-    """Run one analysis on one task, draw it, and write it down."""
+def _trained(config: TrainConfig, tick: Tick) -> bool:
+    return run_to_end(Training, config, tick)
+
+
+def _analysed(
+    label: str,
+    task: str,
+    name: str,
+    folders: list[str],
+    controls: dict[str, list[str]],
+    tick: Tick,
+) -> Result | NotApplicable:
+    """What one analysis finds, or why it does not apply."""
     analysis = ANALYSES[name]
-    result = analysis.function(lives)
+    lives = [_life(folder, label) for folder in folders]
+    more = (
+        [{name: [_life(x, name) for x in some] for name, some in controls.items()}]
+        if analysis.has_controls
+        else []
+    )
+    try:
+        found = analysis.function(lives, *more)
+    except NotApplicable as e:
+        found = e
+    tick(PART)
+    return found
+
+
+@lru_cache(maxsize=32)
+def _life(folder: str, label: str) -> Life:
+    """Read once by each process; it does not change any more."""
+    return read_life(Path(folder), label)
+
+
+def _add(folder: Path, content: dict[str, Any], task: str, name: str, result: Result) -> None:
+    """Draw what an analysis found, and write it down."""
+    analysis = ANALYSES[name]
     about = {"name": name, "task": task, "title": analysis.title, "about": analysis.about}
     add_section(folder, content, about, result, list(ANALYSES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,8 +34,8 @@ NUM_SAMPLES = 48
 """Noisy copies of each observation that a map is the mean of."""
 NOISE = 0.15
 """Standard deviation of that noise, as a share of the range of observations (SmoothGrad's)."""
-NUM_STEPS, NUM_TRAJECTORIES = 16, 8
-"""Of the observations that numbers are means over."""
+NUM_FRAMES, NUM_TRAJECTORIES = 128, 8
+"""Observations that numbers are means over, and the trajectories that they come from at most."""
 NUM_SHOWN = 5
 """Frames of an episode whose maps are drawn."""
 MAX_CELLS = 48
@@ -52,6 +52,8 @@ class Similarity:
     other: str
     """Another output of the same agents, or the same output of another network."""
     correlation: Estimate
+    network: str = "trained"
+    """Whose agents they are; others than those of the rule are controls."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,19 @@ class Attention:
     """With the same network's weights in random places, and with the newborn agent's: about 0 if
     maps show what was learnt, 1 if they only show the picture or the architecture."""
     between: list[Similarity]
-    """Of outputs of the same agents."""
+    """Of outputs of the same agents, also of those that learnt by control rules."""
     on_things: list[OnThings]
     """Empty for images, which have something everywhere."""
     occupied: Estimate | None
     """Share of the cells that have something: what a map that ignores the board has there."""
     maps: Maps
 
-    def similar(self, output: str, other: str) -> Estimate | None:
+    def similar(self, output: str, other: str, network: str = TRAINED) -> Estimate | None:
         """The correlation of two maps, if there is one."""
         found = (*self.sanity, *self.between)
-        return next((s.correlation for s in found if (s.output, s.other) == (output, other)), None)
+        wanted = (output, other, network)
+        found = (s for s in found if (s.output, s.other, s.network) == wanted)
+        return next((s.correlation for s in found), None)
 
     def on(self, output: str, network: str = TRAINED) -> Estimate | None:
         """The share on things, if there is one."""
@@ -107,12 +111,18 @@ class Attention:
                 f"Of the cells, {shown(self.occupied, 2)} have something; of the maps, "
                 f"{', '.join(f'{o.output} {shown(o.share, 2)}' for o in shares)} lies there."
             )
-        if self.between:
-            least = min(self.between, key=lambda s: s.correlation.value)
-            said.append(
+        own = [s for s in self.between if s.network == TRAINED]
+        if own:
+            least = min(own, key=lambda s: s.correlation.value)
+            text = (
                 f"The outputs that look at the most different places are {least.output} and "
-                f"{least.other}: rank correlation {shown(least.correlation, 2)}."
+                f"{least.other}: rank correlation {shown(least.correlation, 2)}"
             )
+            pair = (least.output, least.other)
+            others = [s for s in self.between if s.network != TRAINED]
+            for s in (s for s in others if (s.output, s.other) == pair):
+                text += f"; of agents {s.network} {shown(s.correlation, 2)}"
+            said.append(f"{text}.")
         return said
 
     def figures(self) -> list[Figure]:
@@ -127,20 +137,27 @@ class Attention:
         rows = [Row(s.output, f"with {s.other}", s.correlation) for s in self.sanity]
         made.append(Dots("sanity", "Is attention learnt? 0: yes; 1: no", label, rows))
         if self.between:
-            rows = [Row(f"{s.output}, {s.other}", TRAINED, s.correlation) for s in self.between]
+            rows = [Row(f"{s.output}, {s.other}", s.network, s.correlation) for s in self.between]
             made.append(Dots("outputs", "Do outputs look at the same places?", label, rows))
         return made
 
 
-def attention(lives: Sequence[Life]) -> Attention:
+def attention(
+    lives: Sequence[Life], controls: Mapping[str, Sequence[Life]] | None = None
+) -> Attention:
     """Size of the gradient of y, z, policy and value with respect to each cell of what is seen.
 
-    The networks with random weights and the newborn ones are shown what the trained agent saw.
+    The networks with random weights and the newborn ones are shown what the trained agent saw, and
+    so are those of agents with the same seeds that learnt by other rules, ``controls``.
     """
     first = lives[0]
     if not shows_pictures(first):
         raise NotApplicable(f"{first.task} shows agents neither images nor boards")
-    maps = [_of_networks(life) for life in lives]  # agents, networks, outputs
+    others = {f"by {name}": of_rule for name, of_rule in (controls or {}).items()}
+    maps = [  # agents, networks, outputs
+        _of_networks(life, {name: of_rule[i] for name, of_rule in others.items()})
+        for i, life in enumerate(lives)
+    ]
     outputs = list(maps[0][TRAINED])
     sanity = [
         Similarity(
@@ -152,9 +169,11 @@ def attention(lives: Sequence[Life]) -> Attention:
         if _is_there(maps, other, output)
     ]
     between = [
-        Similarity(a, b, estimate([similarity(m[TRAINED][a], m[TRAINED][b]) for m in maps]))
+        Similarity(a, b, estimate([similarity(m[n][a], m[n][b]) for m in maps]), n)
         for i, a in enumerate(outputs)
         for b in outputs[i + 1 :]
+        for n in (TRAINED, *others)
+        if _is_there(maps, n, a) and _is_there(maps, n, b)
     ]
     things = [_things(life, _some(life.ages[-1])) for life in lives]
     on_things, occupied = [], None
@@ -163,7 +182,7 @@ def attention(lives: Sequence[Life]) -> Attention:
         on_things = [
             OnThings(o, n, estimate([_share_on(m[n][o], t) for m, t in zip(maps, things)]))
             for o in outputs
-            for n in (TRAINED, NEWBORN, RANDOM)
+            for n in (TRAINED, *others, NEWBORN, RANDOM)
             if _is_there(maps, n, o)
         ]
     step, num_frames = first.ages[-1].step, len(maps[0][TRAINED][outputs[0]])
@@ -237,27 +256,29 @@ def _cells(x: Tensor, is_image: bool) -> Tensor:
 
 def _some(age: Age) -> Rollout:
     """The observations that numbers are about, and one more time step."""
-    return tree.map(lambda x: x[: NUM_STEPS + 1, :NUM_TRAJECTORIES], age.played)
+    batch = min(NUM_TRAJECTORIES, age.played.actions.shape[1])
+    num_steps = -(-NUM_FRAMES // batch)
+    return tree.map(lambda x: x[: num_steps + 1, :batch], age.played)
 
 
-def _of_networks(life: Life) -> dict[str, dict[str, Array]]:
-    """The maps of the trained, the newborn and a randomised network. [F, H, W] each"""
+def _of_networks(life: Life, others: Mapping[str, Life]) -> dict[str, dict[str, Array]]:
+    """The maps of the trained, the newborn, a randomised network, and others. [F, H, W] each"""
     trained = life.ages[-1].state.params
     networks = {
-        TRAINED: trained,
-        NEWBORN: life.ages[0].state.params,
-        RANDOM: shuffled(trained, life.seed),
-    }
+        TRAINED: (life, trained),
+        NEWBORN: (life, life.ages[0].state.params),
+        RANDOM: (life, shuffled(trained, life.seed)),
+    } | {name: (other, other.ages[-1].state.params) for name, other in others.items()}
     rollout = _some(life.ages[-1])
     return {
-        name: {k: x.reshape(-1, *x.shape[2:]) for k, x in saliency(life, p, rollout).items()}
-        for name, p in networks.items()
+        name: {k: x.reshape(-1, *x.shape[2:]) for k, x in saliency(own, p, rollout).items()}
+        for name, (own, p) in networks.items()
     }
 
 
 def _is_there(maps: list[dict[str, dict[str, Array]]], network: str, output: str) -> bool:
-    """Whether there is a gradient in every agent; a head that starts at 0 has none."""
-    return all(m[network][output].any() for m in maps)
+    """Whether every agent has that output and a gradient; a head that starts at 0 has none."""
+    return all(output in m[network] and m[network][output].any() for m in maps)
 
 
 def _things(life: Life, rollout: Rollout) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from discorl.analysis.predictions import OUTPUTS, predicted
 from discorl.analysis.questions import episode_index
 from discorl.analysis.results import Curves, Figure, Film, Line, NotApplicable, band
 from discorl.comparison.result import Band
-from discorl.comparison.statistics import Array
+from discorl.comparison.statistics import Array, interquartile_mean
 from discorl.ops.categorical import entropy
 from discorl.types import Rollout
 
@@ -52,6 +52,8 @@ class Around:
     """The same around moments that have nothing to do with it, with the range of 95 % of them."""
     outside: float
     """Share of the trace that leaves that range; 0.05 if there is nothing to see."""
+    chance: float
+    """How often moments at random depart, at any lag, as far from what they show on average."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class Confidence:
             _, height, lag, where = max(peaks, key=lambda p: p[0])
             said.append(
                 f"The confidence of {output} departs most from its mean at {lag:+.0f} steps from "
-                f"{EVENTS[where.event]}: {height:+.2g} standard deviations; {where.outside:.0%} of "
-                "that trace is outside what moments at random show."
+                f"{EVENTS[where.event]}: {height:+.2g} standard deviations; moments at "
+                f"random depart as far somewhere in {where.chance:.1%} of cases."
             )
         return said
 
@@ -224,15 +226,19 @@ def _around(
     shifts = []
     for _ in range(NUM_SHIFTS):
         moved = [(t, _moved_along(e, rng), ep) for t, e, ep in everyone]
-        shifts.append(np.mean([around_events(*one)[0][enough] for one in moved], 0))
+        by_agent = np.stack([around_events(*one)[0][enough] for one in moved])
+        shifts.append(interquartile_mean(by_agent.T))  # as in the trace
     x = (enough - WINDOW).tolist()
     trace = band(x, np.stack(means)[:, enough])
     low, high = np.quantile(shifts, [0.025, 0.975], axis=0)
-    null = Band(trace.x, *(v.tolist() for v in (np.mean(shifts, 0), low, high)))
+    usual = np.mean(shifts, 0)
+    null = Band(trace.x, *(v.tolist() for v in (usual, low, high)))
     middle = np.array(trace.middle)
+    farthest, own = np.abs(shifts - usual).max(1), np.abs(middle - usual).max()
+    chance = float((1 + (farthest >= own).sum()) / (1 + NUM_SHIFTS))
     outside = float(((middle < low) | (middle > high)).mean())
     num_events = int(sum(e.sum() for e in events))
-    return Around(event, output, step, num_events, trace, null, outside)
+    return Around(event, output, step, num_events, trace, null, outside, chance)
 
 
 def _moved_along(events: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:

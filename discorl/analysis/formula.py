@@ -322,4 +322,4 @@ def _trained(life: Life, terms: Sequence[Term], parts: Sequence[Part]) -> tuple[
         coefficients=tuple(p.coefficient.value for p in parts),
     )
     outcomes += teach(school, by_formula, {TRAINED: {}})
-    return [*outcomes, *hand_written(school, head)], school.about
+    return [*outcomes, *hand_written(school, rule)], school.about

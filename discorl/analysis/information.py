@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from discorl.analysis.results import (
 )
 from discorl.comparison.statistics import Estimate
 from discorl.ops.categorical import entropy
+from discorl.rules.actor_critic import ActorCritic
 from discorl.types import Params
 
 TRAINED, NEWBORN, SHUFFLED = "trained", "newborn network", "shuffled targets"
@@ -55,11 +56,17 @@ class Readout:
     horizon: int
     """k; 0 for questions without."""
     source: str
-    """Trained agents, or a control: the newborn network shown the same, or targets shuffled."""
+    """Trained agents, or a control: the newborn network shown the same, targets shuffled, or
+    agents that learnt by another rule, about their own future."""
     score: Estimate
     """R2 for entropy and value, accuracy for rewards, where the probes have not been trained."""
     baseline: Estimate
     """The same of the best constant."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What is asked."""
+        return self.question, self.horizon
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,12 @@ class Information:
         """The outputs that there are."""
         return list(dict.fromkeys(r.output for r in self.readouts))
 
+    @property
+    def rules(self) -> list[str]:
+        """Sources that are agents of other rules."""
+        own = (TRAINED, NEWBORN, SHUFFLED)
+        return list(dict.fromkeys(r.source for r in self.readouts if r.source not in own))
+
     def findings(self) -> list[str]:
         """What each output says about the answers, beside the best constant."""
         said = []
@@ -107,6 +120,11 @@ class Information:
             if newborn:
                 best = max(newborn, key=lambda r: r.score.value)
                 text += f"; of a newborn network at best {best.output} {shown(best.score, 2)}"
+            for source in self.rules:
+                others = [r for r in self.readouts if r.source == source and r.key == first.key]
+                if others:
+                    best = max(others, key=lambda r: r.score.value)
+                    text += f"; of agents {source} at best {best.output} {shown(best.score, 2)}"
             if question == "reward":
                 text += f"; {MAJORITY} {shown(first.baseline, 2)}"
             said.append(f"{text}.")
@@ -180,73 +198,114 @@ class _Target:
         return float(known.std()) > 1e-4
 
 
-def information(lives: Sequence[Life]) -> Information:
+_Key = tuple[str, str, int, str]
+"""Output, question, horizon and source of a score."""
+
+
+def information(
+    lives: Sequence[Life], controls: Mapping[str, Sequence[Life]] | None = None
+) -> Information:
     """Train probes from each output to answers about the future, and test them on other episodes.
 
-    Controls are the network before training, shown what the trained agent saw, and targets that
-    have been shuffled.
+    Controls are the network before training, shown what the trained agent saw, targets that have
+    been shuffled, and agents that learnt by other rules.
     """
-    targets = [_targets(life, life.ages[-1]) for life in lives]
-    keys = [t.key for t in targets[0] if all(t.key in {x.key for x in own} for own in targets)]
-    if not keys:
+    targets = _common_targets(lives)
+    if not targets[0]:
         num_played = lives[0].ages[-1].played.actions.numel()
         raise NotApplicable(
             f"{lives[0].task} leaves nothing to predict: large rewards and changes of the "
             f"policy's entropy are too rare in {num_played} steps of an agent"
         )
-    found: dict[tuple[str, str, int, str], list[Score]] = {}
-    num_rows = 0
+    readouts, num_rows = [], 0
+    found: dict[_Key, list[Score]] = {}
     for life, own in zip(lives, targets):
-        chosen = [t for t in own if t.key in keys]
-        num_rows, scores = _probe(life, chosen)
-        for key, score in scores.items():
-            found.setdefault(key, []).append(score)
-    readouts = [
-        Readout(*key, estimate([s.value for s in x]), estimate([s.baseline for s in x]))
-        for key, x in found.items()
-        if len(x) == len(lives)
-    ]
+        num_rows = _probe(life, own, found)
+    readouts += _readouts(found, len(lives))
+    asked = {r.key for r in readouts if r.source == NEWBORN}
+    for name, others in (controls or {}).items():
+        of_rule: dict[_Key, list[Score]] = {}
+        for life, own in zip(others, _common_targets(others)):
+            _probe_control(life, [t for t in own if t.key in asked], f"by {name}", of_rule)
+        readouts += _readouts(of_rule, len(others))
     first = lives[0]
     return Information(first.task, first.label, first.ages[-1].step, num_rows, readouts)
 
 
-def _probe(
-    life: Life, targets: list[_Target]
-) -> tuple[int, dict[tuple[str, str, int, str], Score]]:
-    """Scores of one agent by output, question, horizon and source, and rows that they come from."""
-    age = life.ages[-1]
-    rng = torch.Generator().manual_seed(life.seed)
-    groups = _groups(age)
-    rows = torch.randperm(len(groups), generator=rng)[:MAX_ROWS]
-    values = torch.stack([t.values.flatten()[rows].float() for t in targets], 1)
-    is_class = [t.is_class for t in targets]
+def _common_targets(lives: Sequence[Life]) -> list[list[_Target]]:
+    """Of each agent, those that vary in all of them."""
+    every = [_targets(life, life.ages[-1]) for life in lives]
+    common = set.intersection(*({t.key for t in own} for own in every))
+    return [[t for t in own if t.key in common] for own in every]
+
+
+def _readouts(found: dict[_Key, list[Score]], num_agents: int) -> list[Readout]:
+    return [
+        Readout(*key, estimate([s.value for s in x]), estimate([s.baseline for s in x]))
+        for key, x in found.items()
+        if len(x) == num_agents
+    ]
+
+
+def _probe(life: Life, targets: list[_Target], found: dict[_Key, list[Score]]) -> int:
+    """Add the scores of one agent, and its controls; returns how many rows they come from."""
+    age, generator = life.ages[-1], torch.Generator().manual_seed(life.seed)
+    rows = _rows(age, generator)
     backwards = list(enumerate(targets))[::-1]
     few = sorted({t.question: i for i, t in backwards}.values())  # the first of each question
     kinds = sorted({t.is_class: i for i, t in backwards}.values())  # a number and a class
-    null = values[:, kinds][torch.randperm(len(rows), generator=rng)]
-    found: dict[tuple[str, str, int, str], Score] = {}
+    order = torch.randperm(len(rows), generator=generator)
+    wanted = [(t, TRAINED, _values(t, rows)) for t in targets]
+    wanted += [(targets[i], SHUFFLED, _values(targets[i], rows)[order]) for i in kinds]
+    _add_scores(found, life, _inputs(life, age.state.params), rows, wanted)
+    of_newborn = [(targets[i], NEWBORN, _values(targets[i], rows)) for i in few]
+    _add_scores(found, life, _inputs(life, life.ages[0].state.params), rows, of_newborn)
+    return len(rows)
 
-    def add(
-        inputs: dict[str, Tensor], wanted: Tensor, which: list[int], sources: list[str]
-    ) -> None:
-        for output, x in inputs.items():
-            size = LARGE if output in ("y", "z") else SMALL
-            classes = [is_class[i] for i in which]
-            scores = cross_validate(x[rows], wanted, classes, groups[rows], size, life.seed)
-            for i, source, score in zip(which, sources, scores):
-                found[output, *targets[i].key, source] = score
 
-    every = list(range(len(targets)))
-    sources = [TRAINED] * len(every) + [SHUFFLED] * len(kinds)
-    add(_inputs(life, age.state.params), torch.cat([values, null], 1), every + kinds, sources)
-    newborn = _inputs(life, life.ages[0].state.params)
-    add(newborn, values[:, few], few, [NEWBORN] * len(few))
-    return len(rows), found
+def _probe_control(
+    life: Life, targets: list[_Target], source: str, found: dict[_Key, list[Score]]
+) -> None:
+    """Add the scores of an agent that learnt by another rule."""
+    if targets:
+        age = life.ages[-1]
+        rows = _rows(age, torch.Generator().manual_seed(life.seed))
+        wanted = [(t, source, _values(t, rows)) for t in targets]
+        _add_scores(found, life, _inputs(life, age.state.params), rows, wanted)
+
+
+def _rows(age: Age, generator: torch.Generator) -> Tensor:
+    """Time steps to look at."""
+    return torch.randperm(len(_groups(age)), generator=generator)[:MAX_ROWS]
+
+
+def _values(target: _Target, rows: Tensor) -> Tensor:
+    return target.values.flatten()[rows].float()
+
+
+def _add_scores(
+    found: dict[_Key, list[Score]],
+    life: Life,
+    inputs: dict[str, Tensor],
+    rows: Tensor,
+    wanted: list[tuple[_Target, str, Tensor]],
+) -> None:
+    """Probe every output for every target."""
+    groups = _groups(life.ages[-1])[rows]
+    values, classes = torch.stack([v for *_, v in wanted], 1), [t.is_class for t, *_ in wanted]
+    for output, x in inputs.items():
+        size = LARGE if output in ("y", "z") else SMALL
+        scores = cross_validate(x[rows], values, classes, groups, size, life.seed)
+        for (target, source, _), score in zip(wanted, scores):
+            found.setdefault((output, *target.key, source), []).append(score)
 
 
 @torch.no_grad()
 def _inputs(life: Life, params: Params) -> dict[str, Tensor]:
-    """What probes see of each output: log-probabilities, and of the value one number per action."""
+    """What probes see of each output: log-probabilities, and of the value a number per action.
+
+    The actor-critic has one number for all actions.
+    """
     played, rule = life.ages[-1].played, life.agent.rule
     outputs = predicted(life, params, played)
     inputs = {
@@ -255,7 +314,9 @@ def _inputs(life: Life, params: Params) -> dict[str, Tensor]:
         if name != "value"
     }
     reader = rule.reader(life.rule_params)
-    if "value" in outputs and reader is not None:
+    if isinstance(rule, ActorCritic) and "value" in outputs:
+        inputs["value"] = rule.value_head.value(outputs["value"]).flatten().unsqueeze(-1)
+    elif "value" in outputs and reader is not None:
         read = with_params(life.agent.net, params, lambda net: net.read(played, reader))
         assert read.reading.q_value is not None
         inputs["value"] = read.reading.q_value[:-1].flatten(0, 1)

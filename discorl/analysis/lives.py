@@ -23,8 +23,8 @@ from discorl.types import AgentState, EnvSpec, Params, Rollout
 
 NUM_ASKED = 64
 """Trajectories of a replay that rules are asked about."""
-NUM_PLAYED = 120
-"""Fresh time steps in each copy of the environment."""
+NUM_PLAYED, NUM_PLAYED_IN_ALL = 120, 2000
+"""Fresh time steps in each copy of the environment, and together, at least."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def _age(program: Training) -> Age:
     generator = torch.Generator().manual_seed(program.config.seed)
     batch = state.replay.sample(NUM_ASKED, generator, program.num_fresh)
     env_state = state.acting.env_state
-    played, _ = _act(program, max(NUM_PLAYED, program.config.rollout_length))
+    in_all = -(-NUM_PLAYED_IN_ALL // program.config.num_envs)
+    played, _ = _act(program, max(NUM_PLAYED, in_all, program.config.rollout_length))
     return Age(state.step, state.agent, batch, played, env_state)
 
 

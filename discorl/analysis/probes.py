@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 NUM_FOLDS = 5
-LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.03
 FAR = 8.0
 """Standard deviations from the mean beyond which inputs are cut off."""
@@ -19,19 +18,20 @@ FAR = 8.0
 
 @dataclass(frozen=True)
 class ProbeSize:
-    """An MLP and its training, as long as the time allows.
-
-    Tried on one agent (catch, disco-mini): three times the updates add 0.02 to R2 of y, but small
-    probes of the policy gain about 0.1, so their scores are low.
-    """
+    """An MLP and its training."""
 
     hidden: tuple[int, ...]
     num_updates: int
     batch: int
+    learning_rate: float = 3e-3
 
 
-SMALL = ProbeSize((128, 64, 32), 200, 128)
-LARGE = ProbeSize((256, 256, 256), 90, 64)
+SMALL = ProbeSize((128, 64, 32), 600, 64, 1e-2)
+LARGE = ProbeSize((256, 256, 256), 90, 128)
+"""As long as the time allows. Both were chosen on agents that no report shows, which learnt
+catch:7x5 by disco-mini and by disco103: with twice the updates, R2 of entropies changes by 0.03 at
+most, that of exact values by 0.08.
+"""
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ def _trained(
             (weight.requires_grad_(), torch.zeros(shape[0], 1, shape[2]).requires_grad_())
         )
     optimiser = torch.optim.AdamW(
-        [p for pair in params for p in pair], LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        [p for pair in params for p in pair], size.learning_rate, weight_decay=WEIGHT_DECAY
     )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, size.num_updates)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, size.learning_rate, size.num_updates)
     chances = rows.float()
     each = torch.arange(num_folds)[:, None]
     for _ in range(size.num_updates):

@@ -35,6 +35,8 @@ NUM_BINS = 10
 NUM_CELLS = 8
 NUM_PERMUTATIONS = 200
 NULL_QUANTILE = 0.95
+TRAJECTORY = "trajectory"
+"""Which one of its batch a step belongs to."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Curve:
     explained: Estimate
     """Share of the variance of the move that lies between the bins."""
     null: float
-    """What that share stays below in 95 % of shuffled data."""
+    """What that share stays below if moves belong to other trajectories and times, in 95 % of
+    such arrangements."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,9 @@ def response(lives: Sequence[Life]) -> Response:
 
 @torch.no_grad()
 def _steps(asked: Question) -> dict[str, Array]:
-    """Inputs and moves of each step that the agent learns from."""
-    targets, values = asked.targets(), asked.targets().values
+    """Inputs and moves of each step that the agent learns from, trajectory by trajectory."""
+    targets = asked.targets()
+    values = targets.values
     rollout, predictions = asked.rollout, asked.unroll.predictions
     actions, logits = rollout.actions[:-1], predictions.logits[:-1]
     ahead = torch.arange(len(actions) - 1, -1, -1.0).unsqueeze(1).expand(actions.shape)
@@ -154,8 +158,10 @@ def _steps(asked: Question) -> dict[str, Array]:
         before, after = getattr(predictions, prediction, None), getattr(targets, name, None)
         if before is not None and after is not None:
             found[name] = moved(before, after)
-    learnt = loss_mask(rollout, asked.rule.mask_episode_starts) > 0
-    return {name: x[learnt].double().numpy() for name, x in found.items()}
+    trajectory = torch.arange(actions.shape[1]).expand(actions.shape)
+    learnt = (loss_mask(rollout, asked.rule.mask_episode_starts) > 0).T
+    every = found | {TRAJECTORY: trajectory}
+    return {name: x.T[learnt].double().numpy() for name, x in every.items()}
 
 
 def _curve(agents: list[dict[str, Array]], rule: str, move: str, name: str) -> Curve | None:
@@ -171,12 +177,23 @@ def _curve(agents: list[dict[str, Array]], rule: str, move: str, name: str) -> C
     x = [float(np.mean([a[name][p == i].mean() for a, p in zip(agents, places)])) for i in filled]
     explained = [_explained(a[move], p) for a, p in zip(agents, places)]
     rng = np.random.default_rng(0)
+    pieces = [np.split(a[move], np.flatnonzero(np.diff(a[TRAJECTORY])) + 1) for a in agents]
     null = [
-        np.mean([_explained(rng.permutation(a[move]), p) for a, p in zip(agents, places)])
+        np.mean([_explained(elsewhere(own, rng), p) for own, p in zip(pieces, places)])
         for _ in range(NUM_PERMUTATIONS)
     ]
     limit = float(np.quantile(null, NULL_QUANTILE))
     return Curve(rule, move, name, band(x, means), estimate(explained), limit)
+
+
+def elsewhere(pieces: Sequence[Array], rng: np.random.Generator) -> Array:
+    """The pieces in another order, and all of them moved along by a random number of steps.
+
+    Steps of a trajectory are alike, in what a rule sees and in what it does: moved one by one they
+    would seem to say more about the bins than they do.
+    """
+    joined = np.concatenate([pieces[i] for i in rng.permutation(len(pieces))])
+    return np.roll(joined, int(rng.integers(len(joined))))
 
 
 def _edges(x: Array) -> Array:

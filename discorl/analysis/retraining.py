@@ -18,7 +18,6 @@ from discorl.analysis.trials import (
     Y_LABEL,
     Outcome,
     hand_written,
-    head_of,
     learns,
     school_of,
     teach,
@@ -140,7 +139,7 @@ def retraining(lives: Sequence[Life]) -> Retraining:
         own = {OWN_ONLY: _flags(params, [YZ_ZERO], [YZ_ZERO])}
         outcomes += teach(school, Counterfactual(rule, own_targets_only=True), own)
     outcomes += teach(school, Counterfactual(rule), variants)
-    outcomes += hand_written(school, head_of(rule))
+    outcomes += hand_written(school, rule)
     return Retraining(life.task, life.label, school.about, outcomes)
 
 

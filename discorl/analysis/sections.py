@@ -44,7 +44,11 @@ def add_section(
     result: Result,
     order: Sequence[str],
 ) -> None:
-    """Draw a result and write it down; ``about`` has its name, task and title."""
+    """Draw a result and write it down; ``about`` has its name, task and title.
+
+    Sections are ordered by the tasks in ``content`` and the names in ``order``, whichever ends
+    first.
+    """
     place = f"{about['task'].replace(':', '-').replace('/', '-')}-{about['name']}"
     figures = []
     for figure in result.figures():
@@ -58,7 +62,7 @@ def add_section(
         "result": dataclasses.asdict(result),  # pyright: ignore[reportArgumentType]
     }
     sections = [*content["sections"], section]
-    tasks = list(dict.fromkeys(s["task"] for s in sections))
+    tasks = content["tasks"]
     sections.sort(key=lambda s: (tasks.index(s["task"]), order.index(s["name"])))
     content["sections"] = sections
     write_json(folder / "analysis.json", content)

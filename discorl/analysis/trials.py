@@ -20,18 +20,20 @@ from discorl.analysis.questions import HAND_WRITTEN
 from discorl.analysis.results import Line, NotApplicable, band, estimate
 from discorl.comparison.statistics import Array, Estimate
 from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.judge import mean_and_spread
 from discorl.discovery.trials import trial_by
 from discorl.envs.base import close_env
 from discorl.meta.population import Group, GroupState, init_group
 from discorl.meta.population_acting import Episodes
-from discorl.meta.trial import Trial, live_trial
+from discorl.meta.trial import Trial, act_untrained, live_trial
 from discorl.rules.actor_critic import ActorCriticSettings
 from discorl.rules.base import UpdateRule
+from discorl.rules.built_in import ACTOR_CRITIC
 from discorl.rules.cmpo import CMPO
 from discorl.rules.values import ValueHead
 from discorl.training.config import OptimiserConfig, TrainConfig
 from discorl.training.presets import PAPER, SMALL_AGENT
-from discorl.training.rule_choice import ACTOR_CRITIC, actor_critic
+from discorl.training.rule_choice import actor_critic
 from discorl.types import Params
 
 NUM_AGENTS = 3
@@ -78,7 +80,11 @@ class School:
 
 def school_of(life: Life) -> School:
     """Where fresh agents learn the life's task, by its learning rate and for no longer than it."""
-    config = life.config
+    return school_by(life.config)
+
+
+def school_by(config: TrainConfig) -> School:
+    """Where fresh agents learn a task, by the learning rate and for no longer than in training."""
     if config.task.partition(":")[0] in PAPER:
         raise NotApplicable(
             f"{config.task} takes larger networks than dozens of agents can learn with side by "
@@ -115,32 +121,39 @@ def learns(outcome: Outcome) -> bool:
     return outcome.gain.low is not None and outcome.gain.low > 0
 
 
-def hand_written(school: School, head: ValueHead | None, seed: int = 0) -> list[Outcome]:
-    """The same for the rules written by hand.
+def hand_written(school: School, rule: UpdateRule, seed: int = 0) -> list[Outcome]:
+    """The same for the rules written by hand, but for ``rule`` if it is one of them.
 
-    The actor-critic has the setting that benchmarks/rule_trials found best for all tasks.
+    Their values are represented as those of the rule, if it has any. The actor-critic has the
+    setting that benchmarks/rule_trials found best for all tasks.
     """
     settings = school.settings
-    head = head or ValueHead(81, 20.0)
+    head = head_of(rule) or ValueHead(81, 20.0)
     written = CMPO(num_bins=head.num_bins, max_abs_value=head.max_abs, returns=settings.returns)
     own = ActorCriticSettings(entropy_cost=0.03, num_bins=head.num_bins, max_abs_value=head.max_abs)
     slower = replace(settings, actor_critic=own, optimiser=OptimiserConfig(3e-3))
+    by_cmpo = [] if type(rule) is CMPO else teach(school, written, {HAND_WRITTEN: {}}, seed)
     return [
-        *teach(school, written, {HAND_WRITTEN: {}}, seed),
+        *by_cmpo,
         *teach(replace(school, settings=slower), actor_critic(slower), {ACTOR_CRITIC: {}}, seed),
     ]
+
+
+def untrained(school: School, rule: UpdateRule, seed: int = 0) -> tuple[float, float]:
+    """Mean and standard deviation of the returns of agents that learn nothing."""
+    trial = _trial(school, rule, NUM_AGENTS)
+    try:
+        generator = torch.Generator().manual_seed(seed)
+        return mean_and_spread(act_untrained(trial, school.num_updates, generator))
+    finally:
+        close_env(trial.group.env)
 
 
 def _curves(
     school: School, rule: UpdateRule, variants: Sequence[Params], seed: int
 ) -> tuple[list[float], Array]:
     """Environment steps [points], and mean returns [variants, agents, points]."""
-    settings, num_agents = school.settings, len(variants) * NUM_AGENTS
-    config = DiscoverConfig(env=settings.env, timeout_minutes=settings.timeout_minutes)
-    cpu = torch.device("cpu")
-    trial = trial_by(
-        *(config, settings, rule, cpu), num_agents=num_agents, num_updates=school.num_updates
-    )
+    trial = _trial(school, rule, len(variants) * NUM_AGENTS)
     params = tree.stack([p for p in variants for _ in range(NUM_AGENTS)])
     generator = torch.Generator().manual_seed(seed)
     try:
@@ -150,6 +163,15 @@ def _curves(
         close_env(trial.group.env)
     x, curves = _points(trial, counts)
     return x, curves.reshape(len(variants), NUM_AGENTS, -1)
+
+
+def _trial(school: School, rule: UpdateRule, num_agents: int) -> Trial:
+    settings = school.settings
+    config = DiscoverConfig(env=settings.env, timeout_minutes=settings.timeout_minutes)
+    cpu = torch.device("cpu")
+    return trial_by(
+        *(config, settings, rule, cpu), num_agents=num_agents, num_updates=school.num_updates
+    )
 
 
 def _alike(group: Group, state: GroupState) -> GroupState:

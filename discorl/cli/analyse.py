@@ -35,6 +35,7 @@ def analyse_rule(
     """
     from discorl.analysis.ablations import analyse_ablations
     from discorl.analysis.analyse import analyse
+    from discorl.analysis.workers import num_workers
 
     if ablations:
         if subject or task or only:
@@ -44,5 +45,5 @@ def analyse_rule(
         return
     if not subject:
         raise DiscorlError("name a rule or the folder of a run, as in discorl analyse disco-mini")
-    if analyse(subject, task, only, out, seeds, steps).interrupted:
+    if analyse(subject, task, only, out, seeds, steps, workers=num_workers()).interrupted:
         raise KeyboardInterrupt

@@ -166,7 +166,7 @@ class Judge:
         acted = act_untrained(trial, self._config.eval_updates, self._generator(i))
         score = self._score(i, trial, {})
         close_env(trial.group.env)
-        return [*_mean_and_spread(acted), score]
+        return [*mean_and_spread(acted), score]
 
     def _of_all_tasks(self, run: Callable[[int], T]) -> list[T]:
         """What ``run`` gives for each task, in every process.
@@ -197,7 +197,7 @@ class Judge:
         return Levels(*columns, are_known=True)
 
 
-def _mean_and_spread(episodes: Episodes) -> tuple[float, float]:
+def mean_and_spread(episodes: Episodes) -> tuple[float, float]:
     """Of the returns of all agents; NaN if no episode ended."""
     returns, count, squares = (
         float(x.double().sum()) for x in (episodes.returns, episodes.count, episodes.squares)

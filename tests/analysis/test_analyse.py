@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from discorl.analysis import analyse as analyse_module
-from discorl.analysis import information
+from discorl.analysis import information, workers
 from discorl.analysis.analyse import ANALYSES, analyse
 from discorl.analysis.lives import read_life
 from discorl.analysis.probes import ProbeSize
@@ -31,8 +31,9 @@ EXPECTED = [name for name in ANALYSES if name != NOT_LEARNT]
 
 @pytest.fixture(scope="module", autouse=True)
 def few_probes() -> Iterator[None]:
-    """What they find is tested elsewhere."""
+    """What they find is tested elsewhere. Other processes would not know of the change."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "num_workers", lambda: 1)
         for name in ("SMALL", "LARGE"):
             patch.setattr(information, name, ProbeSize((8,), 3, 16))
         yield

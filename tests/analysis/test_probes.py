@@ -9,7 +9,8 @@ from discorl.analysis.probes import LARGE, SMALL, ProbeSize, cross_validate
 from tests.builders import rng
 
 
-def some_data(num_rows: int = 1000, size: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+def some_data(num_rows: int = 1500, size: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    """As many rows as an analysis has: with fewer, probes learn more of the noise by heart."""
     x = torch.randn(num_rows, size, generator=rng())
     return x, torch.arange(num_rows) % 20
 

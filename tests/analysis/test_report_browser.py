@@ -22,9 +22,10 @@ SHOWN = ("response", "confidence", "attention")
 def content(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("analysis")
     lives = [life_with(lambda x: x, 36, seed) for seed in range(2)]
-    told = {"version": "1.2.3", "rule": "the <b>rule", "lead": "Two agents.", "sections": []}
+    told: dict[str, Any] = {"version": "1.2.3", "rule": "the <b>rule", "lead": "Two agents."}
+    told |= {"tasks": ["a board"], "sections": []}
     for name in SHOWN:
-        _add(folder, told, "a board", name, lives)
+        _add(folder, told, "a board", name, ANALYSES[name].function(lives))
     dots = next(f for f in told["sections"][-1]["figures"] if f["kind"] == "dots")
     dots["rows"][0]["estimate"] = {"value": -0.0503, "low": -0.1192, "high": -0.0411}
     return folder, told
