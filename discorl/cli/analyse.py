@@ -40,7 +40,7 @@ def analyse_rule(
     if ablations:
         if subject or task or only:
             raise DiscorlError("--ablations discovers its own rules: leave out rule, task and only")
-        if not analyse_ablations(out, seeds, steps):
+        if not analyse_ablations(out, seeds, steps, workers=num_workers()):
             raise KeyboardInterrupt
         return
     if not subject:

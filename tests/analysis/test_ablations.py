@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,59 +13,65 @@ from discorl.analysis import ablations as module
 from discorl.analysis.ablations import (
     FULL,
     PARTS,
+    Level,
     ablations,
     analyse_ablations,
     small_budget,
+    table,
     without,
 )
 from discorl.cli import main
 from discorl.discovery.config import DiscoverConfig
-from discorl.errors import DiscorlError
 from discorl.rules.store import load_rule
 from tests.meta.population import tiny_config
 
+TASKS = ["catch", "umbrella"]
 
-def write_runs(out: Path, scores: dict[str, list[float]]) -> None:
+
+def write_runs(out: Path, num_seeds: int) -> None:
     """Discoveries as they look when they are done."""
-    for variant, of_seeds in scores.items():
-        for seed, score in enumerate(of_seeds):
+    for variant in PARTS:
+        for seed in range(num_seeds):
             folder = module._place(out, variant, seed)
             folder.mkdir(parents=True)
             rows: list[dict[str, Any]] = [
                 {"step": 1, "return/catch": -1.0},
-                {"step": 2, "return/catch": score, "return/mdp": 1.0},
+                {"step": 2, "return/catch": 0.1 * seed, "return/mdp": 1.0},
             ]
-            rows[-1] |= {"validation": score, "held_out/umbrella": 2 * score}
             text = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / "metrics.jsonl").write_text(text)
 
 
-def test_scores_are_those_of_the_last_rules(tmp_path: Path) -> None:
-    scores = {variant: [0.1 * i, 0.1 * i + 0.02] for i, variant in enumerate(PARTS)}
-    scores[FULL] = [0.9, 1.0]
-    write_runs(tmp_path, scores)
-    found = ablations(tmp_path, 2)
+def levels(cmpo: float = 4.0) -> dict[str, Level]:
+    """Untrained agents get 2 on each task, the actor-critic 4; so 3 is a score of a half."""
+    return {task: Level(task, 2.0, 0.1, 4.0, cmpo) for task in TASKS}
+
+
+def test_scores_are_means_over_tasks_between_untrained_and_the_actor_critic(
+    tmp_path: Path,
+) -> None:
+    write_runs(tmp_path, 2)
+    judged = {(variant, task): [2.0, 2.2] for variant in PARTS for task in TASKS}
+    judged[FULL, "catch"], judged[FULL, "umbrella"] = [3.0, 4.0], [4.0, 4.0]
+    found = ablations(tmp_path, 2, judged, levels(cmpo=5.0))
     assert [one.variant for one in found.ablated] == list(PARTS)
     full = found.ablated[0]
-    assert full.score.value == pytest.approx(0.95)
-    assert (full.score.low, full.score.high) == (0.9, 1.0)
-    assert full.held_out["umbrella"].value == pytest.approx(1.9)
-    assert full.curve.band.middle == pytest.approx([-1, (0.95 + 1) / 2])
+    assert full.by_seed == pytest.approx([0.75, 1.0])
+    assert full.score.value == pytest.approx(0.875)
+    assert (full.score.low, full.score.high) == pytest.approx((0.75, 1.0))
+    assert full.held_out["catch"].value == pytest.approx(3.5)
+    assert found.cmpo == pytest.approx(1.5)
+    assert full.curve.band.middle == pytest.approx([-1, (0.05 + 1) / 2])
     assert "in the paper 5.0 of 11.6" in found.findings()[2]
     assert all("intervals do not meet" in text for text in found.findings()[1:])
-    assert len(found.table().rows) == len(PARTS)
+    assert len(table(dataclasses.asdict(found)).rows) == len(PARTS)
 
 
 def test_equal_rules_are_not_told_apart(tmp_path: Path) -> None:
-    write_runs(tmp_path, {name: [0.3, 0.5, 0.4] for name in PARTS})
-    assert not any("do not meet" in text for text in ablations(tmp_path, 3).findings())
-
-
-def test_a_discovery_that_could_not_be_judged_is_named(tmp_path: Path) -> None:
-    write_runs(tmp_path, {name: [0.3] for name in PARTS})
-    (module._place(tmp_path, FULL, 0) / "metrics.jsonl").write_text('{"step": 1}\n')
-    with pytest.raises(DiscorlError, match="raise --steps"):
-        ablations(tmp_path, 1)
+    write_runs(tmp_path, 3)
+    judged = {(variant, task): [2.3, 2.5, 2.4] for variant in PARTS for task in TASKS}
+    found = ablations(tmp_path, 3, judged, levels())
+    assert not any("do not meet" in text for text in found.findings())
 
 
 def test_each_rule_lacks_its_part() -> None:
@@ -79,16 +85,15 @@ def test_each_rule_lacks_its_part() -> None:
 
 
 def tiny() -> DiscoverConfig:
-    config = tiny_config(steps=2)
-    return replace(
-        config, held_out=("catch:4x3",), eval_every=2, eval_updates=3, eval_agents=1, eval_average=1
-    )
+    return tiny_config(steps=2)
 
 
 def test_a_study_that_was_stopped_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "PARTS", {FULL: None, "no predictions": "predictions"})
+    monkeypatch.setattr(module, "HELD_OUT", ("catch:4x3",))
+    monkeypatch.setattr(module, "NUM_UPDATES", 3)
     honest, steps = module.Discovering.step, []
 
     def step(self: Any, folder: Path) -> None:
@@ -112,7 +117,7 @@ def test_a_study_that_was_stopped_continues(
         *("discovery-ablations-scores", "discovery-ablations-returns"),
     ]
     assert "no predictions" in capsys.readouterr().out
-    monkeypatch.setattr(module, "_discover_all", None)
+    monkeypatch.setattr(module, "_discovered", None)
     assert analyse_ablations(tmp_path, seeds=1, config=tiny()), "nothing is discovered again"
 
 
