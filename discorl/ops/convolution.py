@@ -24,9 +24,9 @@ def by_kernel(x: Tensor, weight: Tensor, stride: int, padding: int, *, is_first:
     fits = fits and padding <= (1 if stride == 1 else 0)
     if channels * stride**2 < SHALLOW:
         fits = fits and is_first and (stride, height) == (1, 3)
-    fits = fits and len(x) >= MIN_IMAGES and native.in_use(weight)
-    fits = fits and (x.dtype == torch.uint8 or native.in_use(x))
-    return fits and torch.ops.discorl.has_convolutions()
+    fits = fits and native.in_use(weight) and (x.dtype == torch.uint8 or native.in_use(x))
+    # The number of images comes last: a policy that is exported must not depend on it.
+    return fits and torch.ops.discorl.has_convolutions() and len(x) >= MIN_IMAGES
 
 
 def convolve(

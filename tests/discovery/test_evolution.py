@@ -24,7 +24,7 @@ from tests.discovery.test_prior import config_with_prior
 
 def evolving(**changes: Any) -> DiscoverConfig:
     tasks = ("catch:4x4*4", "bandit:3*4")
-    told = {"tasks": tasks, "estimator": "evolution", "lifetimes": (4, 6)} | changes
+    told = {"tasks": tasks, "estimator": "evolution", "lifetimes": (16, 24)} | changes
     return config_with_prior(**told, evolution=EvolutionSettings(spread=3.0))
 
 
@@ -49,13 +49,11 @@ def largest(gradient: Params) -> dict[str, float]:
 
 def test_both_of_a_pair_live_alike_but_for_the_rule() -> None:
     """With noise too small for any number to change, there is nothing to tell them apart."""
-    result = one_life("mdp:5x3", 4, 6, EvolutionSettings(spread=1e-30))
+    result = one_life("mdp:5x3", 4, 24, EvolutionSettings(spread=1e-30))
     assert not any(largest(result.gradient).values())
-    apart = one_life("mdp:5x3", 4, 6, EvolutionSettings(spread=3.0))
+    apart = one_life("mdp:5x3", 4, 24, EvolutionSettings(spread=3.0))
     moved = {name for name, x in largest(apart.gradient).items() if x}
-    assert moved == {
-        f"{p}.{x}" for p in ("policy_target", "prior_strength") for x in ("weight", "bias")
-    }
+    assert moved == {f"{p}.{x}" for p in EvolutionSettings().parts for x in ("weight", "bias")}
     assert apart.num_born == 8 and apart.episodes.count.shape == (4,)
 
 
@@ -79,7 +77,7 @@ def test_resumes_to_the_last_bit(tmp_path: Path) -> None:
     assert_bit_equal(whole.params, resume_discovery(tmp_path / "cut", steps=4).params)
     before = starting_rule(evolving())[1]
     changed = {name for name, p in whole.params.items() if not torch.equal(p, before[name])}
-    assert {x.partition(".")[0] for x in changed} == {"policy_target", "prior_strength"}
+    assert {x.partition(".")[0] for x in changed} == set(EvolutionSettings().parts)
 
 
 @pytest.mark.parametrize(
