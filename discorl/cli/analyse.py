@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tyro
 
+from discorl.cli.first_use import ask_before_download
 from discorl.errors import DiscorlError
 
 
@@ -45,5 +46,6 @@ def analyse_rule(
         return
     if not subject:
         raise DiscorlError("name a rule or the folder of a run, as in discorl analyse disco-mini")
+    ask_before_download(subject)
     if analyse(subject, task, only, out, seeds, steps, workers=num_workers()).interrupted:
         raise KeyboardInterrupt

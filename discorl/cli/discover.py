@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from discorl.cli.first_use import ask_before_download
 from discorl.cli.options import options_of
 from discorl.cli.parse import folder_to_resume, parse, parse_changes, split_places
 from discorl.errors import DiscorlError
@@ -36,6 +37,8 @@ def discover_command(args: list[str]) -> int:
         default=discovery_preset(preset),
         args=args,
     )
+    if config.init is not None:
+        ask_before_download(config.init)
     return 130 if discover(config).interrupted else 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tyro
 
+from discorl.cli.first_use import ask_before_download
 from discorl.cli.help import ALL, help_text
 from discorl.cli.options import groups_of
 from discorl.cli.parse import call_one_of
@@ -51,6 +52,7 @@ def _show(rule: tyro.conf.Positional[str]) -> None:
     if rule in BUILT_IN:
         _show_built_in(rule)
         return
+    ask_before_download(rule)
     loaded = load_rule(rule)
     print(printable(f"{loaded.name}: {loaded.path}"))
     print(f"  sha256      {sha256(loaded.path)}")
@@ -100,6 +102,7 @@ def _verify(rule: tyro.conf.Positional[str] = "disco103") -> None:
     """
     from discorl.rules.store import load_rule
 
+    ask_before_download(rule)
     loaded = load_rule(rule)
     about = f"{len(loaded.params)} arrays, {loaded.num_params:,} parameters"
     print(printable(f"ok: {loaded.path} ({about})"))
@@ -116,6 +119,7 @@ def _export(rule: tyro.conf.Positional[str], file: tyro.conf.Positional[Path]) -
 
     if file.suffix != ".npz":
         raise DiscorlError(f"a rule file's name must end in .npz, not {file.name}")
+    ask_before_download(rule)
     loaded = load_rule(rule)
     save_rule(file, loaded.rule, loaded.params, loaded.provenance)
     print(printable(f"saved: {file}"))

@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
+from discorl.cli.first_use import ask_before_loading
 from discorl.errors import DiscorlError
 from discorl.printable import printable
 
@@ -84,6 +85,7 @@ def evaluate_run(
 
     if video is not None:
         check_video_path(video)
+    ask_before_loading(run)
     agent = load_agent(run, choose_device(device), best, env=task)
     result = evaluate(agent, episodes, seeds, greedy, num_envs, max_steps)
     print_evaluation(result, Console())
@@ -126,4 +128,5 @@ def export_run(
         out = run_folder(run) / f"policy.{format or 'pt2'}"
     elif format and out.suffix != f".{format}":
         raise DiscorlError(f"--format {format} needs a name that ends in .{format}, not {out.name}")
+    ask_before_loading(run)
     print(printable(f"Policy: {load_agent(run, best=best, env=task).export(out, masks)}"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from discorl.cli.first_use import offer_disco103
+from discorl.cli.first_use import ask_before_download
 from discorl.cli.help import asks_for_help
 from discorl.cli.options import Option, options_of
 from discorl.cli.parse import folder_to_resume, parse, parse_changes, split_places, value_of
@@ -31,6 +31,7 @@ def train_command(args: list[str]) -> int:
     if (folder := folder_to_resume(args)) is None:
         return 130 if train(parse_train(args)).interrupted else 0
     config, content = read_config(folder)
+    ask_before_download(config.rule)
     env = value_of("--task", args) if content.get(PYTHON_ENV) else None
     args = args if env is None else without("--task", args)
     task, args = _task_and_options(args)
@@ -52,8 +53,8 @@ def parse_train(args: list[str]) -> TrainConfig:
     given, args = _task_and_options(args)
     task = given or "catch"
     rule, preset = value_of("--rule", args) or "auto", value_of("--preset", args) or "small"
-    if rule == "auto" and not asks_for_help(args):
-        offer_disco103()
+    if not asks_for_help(args):
+        ask_before_download(rule)
     unused = of_other_envs() if is_tensor_task(task) else ()
     return parse(
         TrainConfig,

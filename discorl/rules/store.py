@@ -155,7 +155,7 @@ def fetch_disco103(
 ) -> Path:
     """Download Disco103 into the user's cache, verified, or raise after ``max_seconds``."""
     others = (
-        "or use disco-mini, the rule that ships with discorl (--rule disco-mini, or "
+        "or use a rule that ships with discorl (--rule cmpo or --rule disco-mini; "
         'rule="disco-mini" in Python)'
     )
     if is_offline():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from discorl.cli import first_use, main
-from discorl.cli.first_use import offer_disco103
+from discorl.cli.first_use import ask_before_download
 from discorl.errors import DiscorlError
 from discorl.rules import store
 from discorl.rules.store import cache_path, fetch_disco103, load_rule
@@ -54,8 +55,8 @@ def test_a_user_who_declines_is_asked_once(
     asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetched = downloads(monkeypatch)
-    offer_disco103()
-    offer_disco103()
+    ask_before_download("auto")
+    ask_before_download("auto")
     assert len(asked) == 1 and not fetched
     out = capsys.readouterr().out
     assert QUESTION in out and "this run uses cmpo" in out
@@ -67,7 +68,7 @@ def test_a_user_who_agrees_gets_it(
 ) -> None:
     monkeypatch.setattr(builtins, "input", lambda: answer)
     fetched = downloads(monkeypatch)
-    offer_disco103()
+    ask_before_download("auto")
     assert fetched == [cache_path()]
 
 
@@ -76,10 +77,10 @@ def test_a_download_that_fails_leaves_the_fallback(
 ) -> None:
     monkeypatch.setattr(builtins, "input", lambda: "y")
     downloads(monkeypatch, "no connection")
-    offer_disco103()
+    ask_before_download("auto")
     err = capsys.readouterr().err
     assert err.startswith("warning: ") and err.count("\n") == 1
-    assert "no connection" in err and "disco-mini" in err
+    assert "no connection" in err and "--rule cmpo" in err
 
 
 @pytest.mark.parametrize("why", ["offline", "nobody is there", "it is here"])
@@ -91,7 +92,77 @@ def test_nobody_is_asked(why: str, asked: list[str], monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(store, "find_disco103", lambda: None)
     else:
         monkeypatch.setattr(store, "find_disco103", lambda: Path("disco_103.npz"))
-    offer_disco103()
+    ask_before_download("auto")
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "--rule", "disco103"),
+        ("sweep", "--rules", "actor-critic,disco103", "--seeds", "0"),
+        ("tune", "--rule", "disco103"),
+        ("discover", "--init", "disco103"),
+        ("analyse", "disco103"),
+        ("rules", "show", "disco103"),
+        ("rules", "verify"),
+        ("rules", "export", "disco103", "rule.npz"),
+    ],
+    ids=lambda command: command[0] + command[1],
+)
+def test_whoever_names_it_is_asked_too(
+    command: tuple[str, ...],
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It used to be downloaded without a question."""
+    monkeypatch.chdir(tmp_path)
+    fetched = downloads(monkeypatch)
+    for _ in range(2):
+        assert main(list(command)) == 2
+        assert "declined to download it: use 'discorl rules fetch'" in capsys.readouterr().err
+    assert len(asked) == 1 and not fetched
+    assert main(["rules", "fetch"]) == 0
+    assert fetched == [cache_path()], "which does not ask"
+
+
+@pytest.mark.parametrize(
+    "command", [("evaluate",), ("export",), ("train", "--resume")], ids=lambda command: command[0]
+)
+def test_agents_that_need_it_ask_too(
+    command: tuple[str, ...],
+    asked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, fetched = tmp_path / "run", downloads(monkeypatch)
+    assert main([*TINY, "--rule", "actor-critic", "--out", str(run)]) == 0
+    content = json.loads((run / "config.json").read_text())
+    content["resolved_rule"] |= {"name": "disco103"}
+    (run / "config.json").write_text(json.dumps(content))
+    assert main([*command, str(run)]) == 2
+    assert "declined to download it" in capsys.readouterr().err
+    assert len(asked) == 1 and not fetched
+
+
+def test_whoever_names_it_and_agrees_gets_it(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "input", lambda: "y")
+    fetched = downloads(monkeypatch)
+    ask_before_download("disco103")
+    assert fetched == [cache_path()]
+    downloads(monkeypatch, "no connection")
+    with pytest.raises(DiscorlError, match="no connection"):
+        ask_before_download("disco103")
+
+
+@pytest.mark.parametrize("rule", ["disco-mini", "actor-critic", "rule.npz"])
+def test_other_rules_need_no_question(rule: str, asked: list[str]) -> None:
+    ask_before_download(rule)
     assert not asked
 
 
@@ -142,7 +213,7 @@ def test_offline_never_downloads(
     monkeypatch.setenv("DISCORL_OFFLINE", "0")  # so that it is put back, whatever main does
     assert load_rule_or_error() == "" and len(fetched) == 1
     assert main(["train", "--rule", "disco103", "--offline"]) == 2
-    assert "disco-mini" in capsys.readouterr().err
+    assert "--rule cmpo" in capsys.readouterr().err
     assert os.environ["DISCORL_OFFLINE"] == "1", "for other processes, too"
     with pytest.raises(DiscorlError, match="--offline or DISCORL_OFFLINE forbids"):
         fetch_disco103()
