@@ -37,7 +37,7 @@ class Linear(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        out = native.packed_mlp(input, self.as_layers())
+        out = native.packed_mlp(input, self.as_layers)
         return linear(input, self.weight, self.bias) if out is None else out
 
     def as_layers(self) -> Layers:
@@ -56,7 +56,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList([*(Linear(*p) for p in pairs), Linear(*last, last_init_std)])
 
     def forward(self, x: Tensor) -> Tensor:
-        if (out := native.packed_mlp(x, self.as_layers())) is not None:
+        if (out := native.packed_mlp(x, self.as_layers)) is not None:
             return out
         for i, layer in enumerate(self.layers):
             x = layer(torch.relu(x) if i else x)

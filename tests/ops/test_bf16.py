@@ -93,20 +93,21 @@ def test_weights_that_are_packed_once(rows: int, bf16: bool) -> None:
 
 @needs_compiler
 @pytest.mark.disco103
-def test_an_agent_acts_with_its_present_weights() -> None:
-    """In bf16 weights are packed for a rollout; the next one has others."""
+@pytest.mark.parametrize("bf16", [False, True])
+def test_an_agent_acts_with_its_present_weights(bf16: bool) -> None:
+    """Weights are packed for a rollout; the next one has others."""
     native.build()
-    if not torch.ops.discorl.can_pack(True):
+    if not torch.ops.discorl.can_pack(bf16):
         pytest.skip("this processor has no use for it")
     loaded = load_rule("disco103")
     env = Catch(3, 8, 8)
     net = mlp_agent_net(env.spec, loaded.rule)
-    agent = Agent(net, loaded.rule, adam_clip(0.01), native=True, bf16=True)
+    agent = Agent(net, loaded.rule, adam_clip(0.01), native=True, bf16=bf16)
     for seed in (0, 1):
         params = agent.init_state(rng(seed)).params
         with agent.acting():
             rollout, _ = act(net, params, env, begin(net, env, rng(0)), 9)
-        with native.kernels(True, bf16=True), torch.inference_mode():
+        with native.kernels(True, bf16), torch.inference_mode():
             rows = rollout.observations.flatten(0, 1)  # as the learner does it
             logits = with_params(net, params, lambda net, rows=rows: net(rows).logits)
         assert (rollout.behaviour_logits.flatten(0, 1) - logits).abs().max() < 1e-5

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal
@@ -71,13 +70,32 @@ def make_guarded(factory: Factory, who: str) -> gymnasium.Env:
     return env
 
 
+class _Naming:
+    """A failure in here names the environment and what it was to do. Made once, used often: a step
+    of a small game takes no longer than ``contextlib.contextmanager`` does."""
+
+    def __init__(self, who: str, what: str) -> None:
+        self._failed = f"{who} failed to {what}"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and not isinstance(error, PASS):
+            raise EnvFailure(f"{self._failed}: {one_line(error)}") from error
+
+
 class _Guard(gymnasium.Wrapper):
     """Checks what one environment of many says, and says which one it was."""
 
     def __init__(self, env: gymnasium.Env, index: int) -> None:
         super().__init__(env)
         self._who = f"environment {index}"
-        self._leaves = observation_leaves(env.observation_space, self._who, "auto")
+        self._reset, self._step = (_Naming(self._who, what) for what in ("reset", "step"))
+        self._leaves = [
+            (leaf, _Naming(self._who, f"show observation '{leaf.name}'"))
+            for leaf in observation_leaves(env.observation_space, self._who, "auto")
+        ]
         self._masks = env.get_wrapper_attr(METHOD) if has_method(env) else None
 
     @classmethod
@@ -87,17 +105,17 @@ class _Guard(gymnasium.Wrapper):
         return cls(Recorded(env, index) if recorded else env, index)
 
     def close(self) -> None:
-        with self._naming("close"):
+        with _Naming(self._who, "close"):
             super().close()
 
     def reset(self, **kwargs: Any) -> Any:
-        with self._naming("reset"):
+        with self._reset:
             observation, info = self.env.reset(**kwargs)
         self._check(observation)
         return observation, self._with_mask(info)
 
     def step(self, action: Any) -> Any:
-        with self._naming("step"):
+        with self._step:
             observation, reward, terminated, truncated, info = self.env.step(action)
         self._check(observation)
         if not math.isfinite(float(reward)):
@@ -113,22 +131,13 @@ class _Guard(gymnasium.Wrapper):
         """With the mask of an environment that has a method for it."""
         if self._masks is None:
             return info
-        with self._naming(f"say its {METHOD}"):
+        with _Naming(self._who, f"say its {METHOD}"):
             return info | {KEY: np.asarray(self._masks())}
 
     def _check(self, observation: Any) -> None:
-        for leaf in self._leaves:
-            with self._naming(f"show observation '{leaf.name}'"):
+        for leaf, naming in self._leaves:
+            with naming:
                 leaf.check(leaf.find(observation).shape, self._who)
-
-    @contextmanager
-    def _naming(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except PASS:
-            raise
-        except BaseException as e:
-            raise EnvFailure(f"{self._who} failed to {what}: {one_line(e)}") from e
 
 
 def close_vector(envs: VectorEnv) -> None:

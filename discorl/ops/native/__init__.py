@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -59,8 +59,8 @@ def kernels(use: bool, bf16: bool = False) -> Iterator[None]:
 
 @contextmanager
 def acting(use: bool, bf16: bool = False) -> Iterator[None]:
-    """The same for acting, where float32 gains nothing: a few rows wait for weights, not sums."""
-    token = _may_pack.set(use and bf16)
+    """The same for acting: weights are packed ahead, and bf16 rounds in what is left to torch."""
+    token = _may_pack.set(use)
     try:
         with kernels(use and bf16, bf16):
             yield
@@ -78,7 +78,7 @@ def constant_weights() -> Iterator[None]:
         _packed.reset(token)
 
 
-def packed_mlp(x: Tensor, layers: Layers) -> Tensor | None:
+def packed_mlp(x: Tensor, layers: Callable[[], Layers]) -> Tensor | None:
     """An MLP of weights that do not change, without gradients; None where there is no such way."""
     if torch.compiler.is_compiling():  # which cannot read the next line
         return None
@@ -88,7 +88,7 @@ def packed_mlp(x: Tensor, layers: Layers) -> Tensor | None:
     if torch._C._are_functorch_transforms_active():
         return None
     weights, biases, many = [], [], round_from()
-    for weight, bias in layers:
+    for weight, bias in layers():
         pair = known.get(id(weight))
         if pair is None:  # the weight is kept, so that its id stays its own
             is_rounded = weight.shape[1] >= many
