@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from benchmarks.worker import ENV_BATCH, ENV_STEPS, SUITE_CATCH, SUITE_UPDATES
+from benchmarks.worker import (
+    ENV_BATCH,
+    ENV_STEPS,
+    NUM_ENVS,
+    RUN_STEPS,
+    SUITE_CATCH,
+    SUITE_UPDATES,
+    T,
+)
 
 
 @dataclass(frozen=True)
@@ -14,7 +22,7 @@ class TimedJob:
     name: str
     title: str
     work: str
-    options: dict[str, int] = field(default_factory=dict)
+    options: dict[str, int | str] = field(default_factory=dict)
     repeats: int = 3
     """Timings in a row each time a worker is asked."""
     units: int = 0
@@ -23,6 +31,17 @@ class TimedJob:
     """The same for trees that do not say how many they do, if they did fewer."""
     unit: str = "M/s"
     """Of the things per second: millions, or what a single one of them is called."""
+
+
+def _acting(name: str, title: str, task: str, num_envs: int) -> TimedJob:
+    options: dict[str, int | str] = {"task": task, "num_envs": num_envs}
+    units = num_envs * T
+    return TimedJob(name, f"acting, {title}", "act", options, 10, units, unit="steps/s")
+
+
+def _run(name: str, title: str, task: str) -> TimedJob:
+    title = f"a run on {title}, environment steps"
+    return TimedJob(name, title, "run", {"task": task}, 3, RUN_STEPS, unit="steps/s")
 
 
 JOBS = (
@@ -58,6 +77,11 @@ JOBS = (
     TimedJob(
         "env_steps", "environment steps", "env_steps", repeats=10, units=ENV_BATCH * ENV_STEPS
     ),
+    _acting("act_catch", f"Catch, {NUM_ENVS} environments", "catch", NUM_ENVS),
+    _acting("act_minatar", "MinAtar Breakout, 64 environments", "minatar:breakout", 64),
+    _run("run_catch", "Catch", "catch"),
+    _run("run_cartpole", "CartPole", "gym:CartPole-v1"),
+    _run("run_minatar", "MinAtar Breakout", "minatar:breakout"),
     TimedJob("replay_sample", "sample 64 trajectories from replay", "replay_sample", repeats=10),
     TimedJob("matmul", "matrix products of the training step", "matmul"),
     TimedJob("matmul_kernel", "the same, by our kernel", "matmul", {"by_kernel": 1}),

@@ -36,6 +36,7 @@ TITLES = {
     "jax-in-turn": "JAX reference, agents in turn",
     "disco-torch": "disco-torch 0.4.0",
     "disco-torch-fast": "disco-torch, our agent for it",
+    "sb3": "PPO of Stable-Baselines3",
 }
 
 DISCO_TORCH_NOTE = (

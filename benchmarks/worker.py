@@ -20,6 +20,8 @@ from pathlib import Path
 T, B, NUM_ENVS, CAPACITY, LEARNING_RATE = 29, 64, 2, 1024, 1e-2
 ROWS, COLUMNS = 8, 8
 ENV_BATCH, ENV_STEPS = 1024, 100
+RUN_STEPS = 1000
+"""Environment steps that the time of a run in the middle of its life is given for."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def serve(work: dict[str, Callable[..., Job]], facts: dict[str, object]) -> None
     ready: dict[str, Job] = {}
     rest_bytes: dict[str, int] = {}
 
-    def answer(name: str, options: dict[str, int], repeats: int) -> dict[str, object]:
+    def answer(name: str, options: dict[str, int | str], repeats: int) -> dict[str, object]:
         key = json.dumps([name, options])
         if key not in ready:
             ready[key] = work[name](**options)

@@ -69,7 +69,7 @@ class Worker(AbstractContextManager):
         self.facts: dict[str, Any] = hello["facts"]
         self.start_bytes: int = hello["start_bytes"]
 
-    def ask(self, work: str, options: dict[str, int], repeats: int) -> dict[str, Any]:
+    def ask(self, work: str, options: dict[str, int | str], repeats: int) -> dict[str, Any]:
         """Have ``work`` timed. It is made ready when first asked for, or with 0 repeats."""
         if work not in self.work:
             raise WorkerError("has nothing of the kind")
@@ -179,6 +179,12 @@ def disco_torch_fast(given_python: Path | None, install: bool) -> Implementation
     return Implementation("disco-torch-fast", "disco_torch_peer", python, ("--fast-agent",))
 
 
+def sb3(given_python: Path | None, install: bool) -> Implementation:
+    """Stable-Baselines3's PPO: another algorithm, for the speed of whole runs."""
+    python = python_of("sb3", _requirements("sb3_ppo"), given_python, install)
+    return Implementation("sb3", "sb3_worker", python)
+
+
 PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
     "plain": lambda python, install: PLAIN,
     "bf16": lambda python, install: BF16,
@@ -187,6 +193,7 @@ PEERS: dict[str, Callable[[Path | None, bool], Implementation]] = {
     "jax-in-turn": jax_in_turn,
     "disco-torch": disco_torch,
     "disco-torch-fast": disco_torch_fast,
+    "sb3": sb3,
 }
 
 

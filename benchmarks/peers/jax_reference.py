@@ -86,9 +86,9 @@ class Learner:
 class Actor:
     """Jitted rollouts in environments that go on."""
 
-    def __init__(self, learner: Learner, seed: int = 1) -> None:
+    def __init__(self, learner: Learner, seed: int = 1, num_envs: int = NUM_ENVS) -> None:
         self._learner = learner
-        env, agent = make_env(NUM_ENVS), learner.agent
+        env, agent = make_env(num_envs), learner.agent
         self._key = jax.random.PRNGKey(seed)
         self._carry = (*env.reset(self._key), learner.actor_state)
 
@@ -187,6 +187,14 @@ def train() -> Job:
     return Job(step)
 
 
+def act(task: str, num_envs: int) -> Job:
+    """A rollout, without learning."""
+    if task != "catch":
+        raise ValueError("the reference has only Catch")
+    actor = Actor(Learner(3), num_envs=num_envs)
+    return Job(lambda: jax.block_until_ready(actor.rollout()))
+
+
 def env_steps() -> Job:
     """Many environments at once under random actions; the sums keep the compiler honest."""
     env = make_env(ENV_BATCH)
@@ -222,7 +230,7 @@ def replay_sample() -> Job:
 
 if __name__ == "__main__":
     # None of these has agents to choose for.
-    rest = (train, learn, learn_pixels, meta_step, env_steps, replay_sample)
+    rest = (train, learn, learn_pixels, act, meta_step, env_steps, replay_sample)
     serve(
         {w.__name__: w for w in (discover_catch, *(() if IN_TURN else rest))},
         {"jax": jax.__version__, "threads": len(os.sched_getaffinity(0))},

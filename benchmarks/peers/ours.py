@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -23,6 +24,7 @@ from benchmarks.worker import (
     T,
     serve,
 )
+from discorl.agents.acting import act as one_rollout
 from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.agents.compiled import CompiledRule, compile_agent
 from discorl.agents.replay import Replay
@@ -36,8 +38,11 @@ from discorl.meta.meta_step import init_discovery
 from discorl.meta.meta_step import meta_step as one_meta_step
 from discorl.own_agent import collect_rollout
 from discorl.rules.store import load_rule
+from discorl.runs.distributed import Ranks
 from discorl.runs.malloc import keep_freed_memory
 from discorl.training.config import NetConfig
+from discorl.training.presets import for_task
+from discorl.training.train import Training
 from discorl.types import AgentState, EnvSpec, Params, Rollout
 
 COMPILE = "--compile" in sys.argv[1:]
@@ -168,13 +173,44 @@ def discovery_step(config: DiscoverConfig) -> Job:
     return Job(step, {"units": num_agents * config.window.num_updates})
 
 
-def act(num_envs: int = NUM_ENVS) -> Job:
-    """A rollout, without learning."""
-    agent, _, state = make_agent(3)
-    rng = torch.Generator().manual_seed(0)
-    env = Catch(num_envs, ROWS, COLUMNS)
-    env_state, timestep = env.reset(rng)
-    return Job(lambda: collect_rollout(agent.net, state.params, env, env_state, timestep, T, rng))
+def act(num_envs: int = NUM_ENVS, task: str = "catch") -> Job:
+    """A rollout, without learning, by an agent of the task's preset."""
+    training = begin_training(task, num_envs)
+    agent, at = training.agent, training.state.acting
+
+    def rollout() -> None:
+        nonlocal at
+        with agent.acting():
+            params = training.state.agent.params
+            _, at = one_rollout(agent.net, params, training.env, at, T, bootstrap=agent.rule)
+
+    return Job(rollout)
+
+
+def run(task: str) -> Job:
+    """A step of ``discorl train`` with Disco103 and the task's preset, in the middle of a run."""
+    training = begin_training(task)
+    units = training.config.env_steps_per_step
+    return Job(lambda: training.step(Path()), {"units": units})
+
+
+def begin_training(task: str, num_envs: int | None = None) -> Training:
+    """What ``discorl train`` does before its first step, and its steps without updates."""
+    config = replace(
+        for_task(task),
+        task=task,
+        rule="disco103",
+        kernels="off" if PLAIN else "on",
+        precision="bf16" if BF16 else "float32",
+        compile=COMPILE,
+    )
+    if num_envs:
+        config = replace(config, num_envs=num_envs)
+    training = Training(config, Ranks(0, 1, torch.device("cpu")))
+    training.begin()
+    while not num_envs and len(training.state.replay) < config.batch_size:
+        training.step(Path())
+    return training
 
 
 def env_steps() -> Job:
@@ -232,8 +268,8 @@ def matmul_square(size: int = 2048) -> Job:
 
 if __name__ == "__main__":
     keep_freed_memory()  # as every run of discorl does
-    learning = (train, learn) if COMPILE else (train, learn, learn_pixels)
-    rest = (meta_step, discover_suite, discover_catch, act, env_steps, replay_sample)
+    learning = (train, learn, act, run) if COMPILE else (train, learn, act, run, learn_pixels)
+    rest = (meta_step, discover_suite, discover_catch, env_steps, replay_sample)
     machine = (matmul, discover_matmul, matmul_square)
     facts: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     if COMPILE or PLAIN or BF16:

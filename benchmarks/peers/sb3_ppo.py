@@ -187,8 +187,8 @@ def linear(start: float) -> Callable[[float], float]:
     return lambda remaining: remaining * start
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
-    """Train, and return the curve."""
+def make_model(job: dict[str, Any]) -> PPO:
+    """PPO with these settings, in its environments."""
     settings = dict(job["settings"])
     num_envs, options = settings.pop("n_envs"), settings.pop("env_options", {})
     envs = make_envs(job["task"], num_envs, job["seed"], options)
@@ -205,8 +205,13 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         policy, kind = "MlpLstmPolicy", RecurrentPPO
     if settings.pop("conv", False):
         settings["policy_kwargs"] = {"features_extractor_class": SmallConv, "net_arch": []}
+    return kind(policy, envs, seed=job["seed"], device="cpu", **settings)
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Train, and return the curve."""
     start = time.monotonic()
-    model = kind(policy, envs, seed=job["seed"], device="cpu", **settings)
+    model = make_model(job)
     curve = CurveCallback(job["every"], job["window"], job.get("max_seconds", float("inf")))
     model.learn(job["env_steps"], callback=curve)
     return {
