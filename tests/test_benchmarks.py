@@ -16,7 +16,7 @@ from benchmarks.jobs import NAMES, OWN_PRODUCTS, PRODUCTS_OF
 from benchmarks.measure import Session, Timings
 from benchmarks.peers.ours import catch_of_suite
 from benchmarks.peers.pipe import receive, send
-from benchmarks.report import matmul_figures
+from benchmarks.report import matmul_figures, render
 from benchmarks.same_updates import distance
 from benchmarks.speed_plot import plot_times
 from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
@@ -82,6 +82,20 @@ def test_shares_of_the_products_speed() -> None:
     }
     assert figures["discover_catch_flop_per_second"] == 3.0
     assert {*OWN_PRODUCTS, *PRODUCTS_OF} <= {*NAMES}
+
+
+def test_a_report_lists_the_goals_of_what_was_measured() -> None:
+    machine = dict.fromkeys(("processor", "instructions", "cores", "memory_gb", "system"), "?")
+    settings = {"machine": machine, "date": "?", "threads": 2, "commit": "?", "rounds": 1}
+    settings["clock"] = "seconds"
+    seconds = {"discorl": 1.0, "jax": 2.0}
+    timings = {name: Timings([[s]]) for name, s in seconds.items()}
+    facts: dict[str, dict[str, object]] = {name: {} for name in seconds}
+    text = render(Session(timings={"train_step": timings}, facts=facts), settings)
+    assert "| `train_step`: discorl at least 1.75 x JAX reference | 2.00 x, met |" in text
+    assert text.count("`:") == 1 and "not measured" not in text
+    text = render(Session(timings={"act_catch": timings}, facts=facts), settings)
+    assert "goal" not in text and "|---|---|\n\n" not in text
 
 
 def test_table_of_catch_curves() -> None:
