@@ -20,6 +20,7 @@ SETTINGS = {
     "catch": {"n_envs": 8, "n_steps": 256},
     "gym:CartPole-v1": FIRST_OF["cartpole"].ppo,
     "minatar:breakout": BOARD_PPO,
+    "ale:Pong": FIRST_OF["pong"].ppo,
 }
 """Of rl-baselines3-zoo, where it has the task or one like it; its defaults on Catch, with 2,048
 steps for each round of updates, as by default, but from eight environments."""
