@@ -136,8 +136,8 @@ def table(found: dict[str, list[dict[str, dict[str, float]]]]) -> str:
     for task, pairs in found.items():
         for name in pairs[0][PRECISIONS[0]] if pairs else ():
             exact, rounded = ([pair[p][name] for pair in pairs] for p in PRECISIONS)
-            cells = [f"{np.mean(x):.4g} ± {np.std(x, ddof=1):.2g}" for x in (exact, rounded)]
             if len(pairs) > 1:
+                cells = [f"{np.mean(x):.4g} ± {np.std(x, ddof=1):.2g}" for x in (exact, rounded)]
                 low, high = interval(exact, rounded)
                 by_luck = chance(exact, rounded)
                 cells.append(f"{np.mean(rounded) - np.mean(exact):.3g} ({low:.3g} to {high:.3g})")
