@@ -104,7 +104,8 @@ class Bootstrapping:
             title = f"{OWN[target]} at t + k, {symbol} at t: controls"
             lines = [Line(r.rule, r.effect) for r in same]
             made.append(Curves(f"{target}-controls", title, *axes, lines))
-        title = "The same through the life of an agent"
+        target = "z" if self.reach("z", "z") else "pi"
+        title = f"{OWN[target]} at t + k, {TARGETS[target]} at t: by age"
         return [*made, Curves("ages", title, *axes, self.by_age)]
 
 

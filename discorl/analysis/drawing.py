@@ -17,8 +17,10 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8578c", "#b97f00", "#2a2a2a", "#3
 """Okabe and Ito's, which people with colour-blindness can tell apart."""
 DASHES = ["-", (0, (5, 3)), (0, (1, 3)), (0, (6, 2, 1, 2))]
 """Tell lines apart in grey, too."""
-MOST_INSIDE = 4
-"""Lines whose names find room inside the plot; those of more stand under it."""
+LEGEND_ROW = 0.22
+"""Inches that a row of names takes under a plot; inside it they would hide what they name."""
+ROOM = 0.14
+"""Inches between the dots of a row, so that no group reaches into the next row."""
 WIDTH, NARROW = 5.0, 4.2
 """Inches: narrow, so that the text is legible on a phone. The page shows some figures as pictures,
 whose text shrinks with them."""
@@ -58,14 +60,19 @@ def _size(figure: Figure) -> tuple[float, float]:
     """Inches."""
     if isinstance(figure, Dots):
         labels, groups = ({getattr(row, k) for row in figure.rows} for k in ("label", "group"))
-        return WIDTH, 1.0 + (0.5 if len(groups) > 1 else 0.32) * len(labels)
-    if isinstance(figure, Curves) and len(figure.lines) > MOST_INSIDE:
-        return WIDTH, 3.4 + 0.22 * -(-len(figure.lines) // 2)
+        return WIDTH, 1.0 + (0.18 + ROOM * len(groups)) * len(labels) + _legend(len(groups))
+    if isinstance(figure, Curves):
+        return WIDTH, 3.2 + _legend(len(figure.lines))
     if isinstance(figure, Maps):
         return NARROW, 1.2 + len(figure.rows) * NARROW / (1 + len(figure.columns))
     if isinstance(figure, Film):
-        return NARROW, 4.2
-    return (NARROW if isinstance(figure, HeatMap) else WIDTH), 3.4
+        return NARROW, 4.0 + _legend(len(figure.lines))
+    return NARROW, 3.4
+
+
+def _legend(count: int) -> float:
+    """Height of the names of so many lines or groups, in two columns; one needs none."""
+    return LEGEND_ROW * -(-count // 2) if count > 1 else 0.0
 
 
 def _draw_curves(axes: Any, figure: Curves | Film) -> None:
@@ -78,10 +85,8 @@ def _draw_curves(axes: Any, figure: Curves | Film) -> None:
             axes.fill_between(b.x, b.low, b.high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.grid(alpha=0.3)
-    if len(figure.lines) > MOST_INSIDE and isinstance(figure, Curves):
+    if len(figure.lines) > 1:
         axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-    else:
-        axes.legend(fontsize=8)
 
 
 def _draw_dots(axes: Any, figure: Dots) -> None:
@@ -91,7 +96,8 @@ def _draw_dots(axes: Any, figure: Dots) -> None:
         rows = [row for row in figure.rows if row.group == group]
         found = [row.estimate for row in rows]
         lows, highs = ([_end(e, end) for e in found] for end in ("low", "high"))
-        at = [labels.index(row.label) + 0.18 * (n - (len(groups) - 1) / 2) for row in rows]
+        offset = ROOM / (0.18 + ROOM * len(groups)) * (n - (len(groups) - 1) / 2)
+        at = [labels.index(row.label) + offset for row in rows]
         axes.hlines(at, lows, highs, color=COLOURS[n], linewidth=4, alpha=0.35)
         axes.plot(
             [e.value for e in found], at, "osD^"[n % 4], color=COLOURS[n], label=group, markersize=5
@@ -101,7 +107,7 @@ def _draw_dots(axes: Any, figure: Dots) -> None:
     axes.set_xlabel(figure.x_label)
     axes.grid(alpha=0.3, axis="x")
     if len(groups) > 1:
-        axes.legend(fontsize=8)
+        axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8)
 
 
 def _end(estimate: Estimate, name: str) -> float:
