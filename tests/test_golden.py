@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,24 +15,9 @@ from tests.golden.files import Arrays, group, inputs_of, load, load_results_for
 from tests.golden.kinds import recognise
 from tests.golden.replay import replay, replay_arrays
 from tests.golden.tolerances import Limits, published
+from tests.golden_files import IN_FLOAT64, OTHER_SIZES, PATHS, each, needs_disco103
 
 SCRIPT = Path(__file__).parent / "golden_replay.py"
-PATHS = sorted(GOLDEN.glob("*.npz"))
-OTHER_SIZES = sorted((GOLDEN / "other_sizes").glob("*.npz"))
-IN_FLOAT64 = sorted((GOLDEN / "float64").glob("*.npz"))
-
-
-def needs_disco103(path: Path) -> bool:
-    return "disco103" in path.stem
-
-
-def each(paths: list[Path]) -> Any:
-    return [
-        pytest.param(p, id=p.stem, marks=pytest.mark.disco103 if needs_disco103(p) else [])
-        for p in paths
-    ]
-
-
 SMALL_PATHS = [p for p in PATHS if not needs_disco103(p)]
 LEARNER_FILES = [GOLDEN / f"{name}_learner.npz" for name in ("actor_critic", "disco_small")]
 

@@ -137,17 +137,17 @@ def meta_step() -> Job:
     return discovery_step(notebook())
 
 
-def discover_suite() -> Job:
+def discover_suite(kernels: bool = True) -> Job:
     """The same for the preset suite: four groups of 24 or 32 small agents, five updates each."""
-    return discovery_step(suite())
+    return discovery_step(suite(), kernels)
 
 
-def discover_catch() -> Job:
+def discover_catch(kernels: bool = True) -> Job:
     """The suite's agents on Catch alone, for ever, on the board that the reference has.
 
     They are in as many groups as there are threads.
     """
-    return discovery_step(catch_of_suite(torch.get_num_threads()))
+    return discovery_step(catch_of_suite(torch.get_num_threads()), kernels)
 
 
 def catch_of_suite(num_groups: int = 1) -> DiscoverConfig:
@@ -158,7 +158,8 @@ def catch_of_suite(num_groups: int = 1) -> DiscoverConfig:
     return replace(suite(), tasks=(task,) * num_groups, lifetimes=())
 
 
-def discovery_step(config: DiscoverConfig) -> Job:
+def discovery_step(config: DiscoverConfig, kernels: bool = True) -> Job:
+    config = replace(config, kernels="on" if kernels else "off")
     rule, params = starting_rule(config)
     groups = [make_group(config, g, rule, torch.device("cpu")) for g in config.groups]
     generators = [torch.Generator().manual_seed(i) for i, _ in enumerate(groups)]
@@ -205,7 +206,8 @@ def begin_training(task: str, num_envs: int | None = None) -> Training:
         compile=COMPILE,
     )
     if num_envs:
-        config = replace(config, num_envs=num_envs)
+        capacity = max(config.replay_capacity, num_envs)
+        config = replace(config, num_envs=num_envs, replay_capacity=capacity)
     training = Training(config, Ranks(0, 1, torch.device("cpu")))
     training.begin()
     while not num_envs and len(training.state.replay) < config.batch_size:
@@ -257,7 +259,8 @@ def matmul(by_kernel: int = 0) -> Job:
 
 def discover_matmul(catch: int = 0) -> Job:
     """The matrix products of one step of discovery, alone."""
-    flops, products = products_of((discover_catch if catch else discover_suite)().run)
+    job = (discover_catch if catch else discover_suite)(kernels=False)  # torch sees only its own
+    flops, products = products_of(job.run)
     return Job(replay_products(products), {"flop": flops})
 
 

@@ -23,6 +23,7 @@ from discorl.meta.meta_value import make_meta_value
 from discorl.meta.population import Group, Lifetimes
 from discorl.meta.window import Window
 from discorl.nets.meta_net import MetaNetSizes
+from discorl.ops import native
 from discorl.optim import chain, scale_by_own_rate
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
@@ -116,6 +117,8 @@ def make_group(
     agent = Agent(net, copy.deepcopy(rule), optimiser, burn_in)
     meta_value = make_meta_value(config.meta_value, env.spec, group.net)
     each = tree.one_by_one if has_convolutions(net) else tree.vmap
+    if kernels := config.kernels == "on":
+        native.build()
     suite = suites.find(group.task)
     return Group(
         group.task,
@@ -127,6 +130,7 @@ def make_group(
         num_stacked=suite.num_frames or 1 if suite else 1,
         bootstraps=config.env.truncation == "bootstrap",
         rate_spread=config.learning_rate_spread,
+        kernels=kernels,
     )
 
 

@@ -167,6 +167,10 @@ class DiscoverConfig:
     is left over goes into their operations. How groups are shared out changes no bit of the rule.
     auto times real steps, at the start and again when they slow down, and picks the fastest. It
     never uses more than OMP_NUM_THREADS."""
+    kernels: Literal["auto", "on", "off"] = "auto"
+    """Use our own kernels in C++, on a CPU with AVX-512. auto uses them if there is a C++ compiler,
+    which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
+    They round differently from torch; a run that is resumed keeps to what it began with."""
     out: Common[Path | None] = None
     """Folder for the run; by default a new one in runs/."""
 
@@ -285,5 +289,6 @@ MAY_CHANGE = (
     *("steps", "learning_rate", "meta_optimiser.learning_rate", "meta_optimiser.max_norm"),
     *("checkpoint_every", "checkpoint_minutes", "keep_checkpoints"),
     *("threads", "timeout_minutes", "device", "log", "progress", "out"),
+    "kernels",  # the run says what it had: not all machines have a compiler
 )
 """What may differ when a run is resumed."""

@@ -36,6 +36,7 @@ from discorl.runs.metrics import Row
 from discorl.runs.program import Asked, Diverged, read_metrics
 from discorl.runs.run import run
 from discorl.runs.summary import run_html, run_line
+from discorl.training.kernels import uses_kernels
 from discorl.types import Params
 
 BEST = "best.npz"
@@ -138,6 +139,8 @@ class Discovering:
         self._resumed = config.out if before else None
         if before:
             check_changes(config.out, from_json(DiscoverConfig, before), config, MAY_CHANGE)
+        kernels = "on" if uses_kernels(config, ranks, before) else "off"
+        self.config = config = dataclasses.replace(config, kernels=kernels)
         if ranks.size > len(config.groups):
             raise DiscorlError(
                 f"{ranks.size} processes cannot share {len(config.groups)} groups of agents: each "

@@ -22,6 +22,7 @@ from discorl.meta.estimators.recompute import recompute
 from discorl.meta.life import Life
 from discorl.meta.population import Group, GroupState, init_group, reborn
 from discorl.meta.population_acting import Episodes, PopulationRollouts
+from discorl.ops import native
 from discorl.optim import AdamState, global_norm
 from discorl.types import Params
 
@@ -122,8 +123,9 @@ def live_window(
     """
     estimator: Estimator = imitation if imitate else MODES[group.settings.memory]
     source = PopulationRollouts(group, generator)
-    life = Life(state.agents, state.values, source.begin(state))
-    found = estimator(group.window, group.for_each(rule_params), life, source, state.earlier)
+    with native.for_agents(group.kernels):
+        life = Life(state.agents, state.values, source.begin(state))
+        found = estimator(group.window, group.for_each(rule_params), life, source, state.earlier)
     life, age = found.life, state.age + group.settings.num_new
     due = (age >= state.budget) | ~_finite(life.agents) | ~_finite(life.values)
     state = replace(

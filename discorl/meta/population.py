@@ -57,6 +57,8 @@ class Group:
     """Whether the value of its last state stands in for the rest of an episode that is cut off."""
     rate_spread: float = 1.0
     """How many times higher or lower the learning rate of an agent may be than that of another."""
+    kernels: bool = False
+    """Whether its windows are computed by the kernels for many agents, where those apply."""
 
     @property
     def device(self) -> torch.device:

@@ -15,6 +15,8 @@ from discorl.ops import native
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias. ``x`` [..., D], ``weight`` [E, D], ``bias`` [E] -> [..., E]"""
     by_kernel, is_rounded = native.in_use(x, weight), native.rounds(weight.shape[1])
+    if native.of_agents(x, weight):
+        return torch.ops.discorl.agents_linear(x, weight, bias)
     if not (by_kernel or is_rounded) or x.dim() < 2:
         return nn.functional.linear(x, weight, bias)
     out = _Linear.apply(x.flatten(0, -2), weight, bias, by_kernel, is_rounded)
@@ -24,6 +26,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """x + a @ b. ``a`` [N, D], ``b`` [D, E]; ``x`` [N, E], or [E] for every row. -> [N, E]"""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        if native.of_agents(x, a, b):
+            return torch.ops.discorl.agents_add_product(x, a, b)
         return x + torch.mm(a, b)  # as vmap does it, which first multiplies x by 1, though
     return torch.addmm(x, a, b)
 

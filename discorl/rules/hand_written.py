@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from discorl.ops.moments import init_moments
@@ -10,6 +12,9 @@ from discorl.types import Params, Reader, RuleState
 
 class HandWritten:
     """Nothing to discover, nothing to read of each action, and only moments to remember."""
+
+    is_stepwise: ClassVar[bool] = True
+    """The loss of a step is a function of that step's predictions alone."""
 
     def init_params(self, generator: torch.Generator) -> Params:
         """None."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -27,6 +27,15 @@ GAIN = 1.2
 """Products of bfloat16 that are less than this many times as fast are not worth their rounding."""
 
 
+class HasKernels(Protocol):
+    """Settings of a run that may use the kernels: of training, or of discovery."""
+
+    @property
+    def kernels(self) -> str:
+        """auto, on or off."""
+        ...
+
+
 def how_to_compute(
     config: TrainConfig, ranks: Ranks, before: dict[str, Any] | None = None
 ) -> TrainConfig:
@@ -38,7 +47,7 @@ def how_to_compute(
     )
 
 
-def uses_kernels(config: TrainConfig, ranks: Ranks, before: dict[str, Any] | None = None) -> bool:
+def uses_kernels(config: HasKernels, ranks: Ranks, before: dict[str, Any] | None = None) -> bool:
     """Whether this run uses the kernels, which are built if need be.
 
     A run that is resumed goes on as it began, if it can.
@@ -103,12 +112,12 @@ def _slow_bf16(ranks: Ranks, kernels: bool) -> str:
     return problem or ("another process has no use for it" if lacking else "")
 
 
-def _asked(config: TrainConfig, before: dict[str, Any] | None) -> str:
+def _asked(config: HasKernels, before: dict[str, Any] | None) -> str:
     """What the run's settings say, and what they leave open: the old run, or the environment."""
     if config.kernels != "auto":
         return config.kernels
     if before:  # older versions had kernels for compiled runs only, and did not write it down
-        return str(before.get("kernels", "auto" if config.compile else "off"))
+        return str(before.get("kernels", "auto" if getattr(config, "compile", False) else "off"))
     given = os.environ.get(VARIABLE, "auto")
     if given not in ("auto", "on", "off"):
         raise DiscorlError(f"{VARIABLE} should be auto, on or off, not {given!r:.40}: correct it")

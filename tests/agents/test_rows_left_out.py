@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +14,17 @@ from discorl.agents.agent import Agent, adam_clip, agent_net, mlp_agent_net
 from discorl.agents.update import update_agent
 from discorl.nets.net_config import NetConfig
 from discorl.ops import native
+from discorl.ops.moments import alone
 from discorl.types import EnvSpec
-from tests.builders import assert_bit_equal, random_rollout, random_rule_params, rng, small_disco
+from tests.builders import (
+    RULES,
+    assert_bit_equal,
+    random_rollout,
+    random_rule_params,
+    rng,
+    small_agent,
+    small_disco,
+)
 from tests.compiler import needs_compiler
 
 
@@ -39,10 +50,11 @@ def products(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @needs_compiler
 @pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("name", ["disco", "cmpo", "actor-critic", "policy-gradient"])
 def test_gradients_are_the_same(
-    bf16: bool, products: Counter[str], monkeypatch: pytest.MonkeyPatch
+    name: str, bf16: bool, products: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = small_disco()
+    rule = RULES[name]()
     rollout = random_rollout()
     spec = EnvSpec(tuple(rollout.observations.shape[2:]), rollout.behaviour_logits.shape[-1])
     net = mlp_agent_net(spec, rule, (128, 128), lstm_size=64, head_hidden=(70,))
@@ -58,6 +70,28 @@ def test_gradients_are_the_same(
     for name, gradient in everything.gradient.items():
         torch.testing.assert_close(chosen.gradient[name], gradient, rtol=1e-4, atol=1e-6)
     assert_bit_equal(chosen.losses, everything.losses)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_rule_learns_from_other_steps(name: str) -> None:
+    """Rules that say so: a step that does not count, or the last one, has no gradient at all."""
+    rule: Any = RULES[name]()
+    if not getattr(rule, "is_stepwise", False):
+        pytest.skip("it does not say so")
+    agent, rollout = small_agent(replace(rule, mask_episode_starts=True)), random_rollout()
+    args = random_rule_params(rule), agent.init_state(rng())
+    params = {name: x.clone().requires_grad_() for name, x in args[1].params.items()}
+    how = False, alone, update.one_agent
+    unroll, targets, _ = update.unroll_and_targets(agent, *args, params, rollout, *how)
+    _, _, gradients = update.loss_and_output_grads(
+        agent, unroll.predictions, targets, rollout, *how
+    )
+    left_out = update.loss_mask(rollout, mask_episode_starts=True) == 0
+    assert bool(left_out.any()) and not bool(left_out.all())
+    left_out = torch.cat([left_out, torch.ones_like(left_out[:1])])  # the last step, too
+    for gradient in gradients:
+        of_steps = gradient.flatten(2).abs().sum(-1)  # [T, B], or less the last step
+        assert bool(of_steps.any()) and not bool(of_steps[left_out[: len(of_steps)]].any())
 
 
 @needs_compiler

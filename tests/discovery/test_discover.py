@@ -29,7 +29,9 @@ from discorl.runs.checkpoint import CheckpointFolder, load, to_bytes
 from discorl.runs.config_file import read_settings
 from discorl.runs.metrics import TIMING_FIELDS, read_rows
 from discorl.runs.program import Diverged
+from discorl.training.kernels import VARIABLE
 from tests.builders import assert_bit_equal, random_rule_params, small_disco
+from tests.compiler import needs_compiler
 from tests.meta.population import tiny_config
 
 TINY = "tests.discovery.tiny_discovery"
@@ -111,6 +113,32 @@ def test_resumes_to_the_last_bit(tmp_path: Path, per_agent: bool) -> None:
     resumed = resume_discovery(tmp_path / "half", steps=5)
     assert_bit_equal(whole.params, resumed.params)
     assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "half")
+
+
+@needs_compiler
+def test_with_kernels_it_resumes_to_the_last_bit(tmp_path: Path) -> None:
+    base = tiny_config(replay_capacity=6, num_replayed=2, lifetimes=(4, 6), kernels="on")
+    whole = discover(replace(base, steps=5, out=tmp_path / "whole"))
+    discover(replace(base, steps=3, out=tmp_path / "half"))
+    assert json.loads((tmp_path / "half" / "config.json").read_text())["kernels"] == "on"
+    resumed = resume_discovery(tmp_path / "half", steps=5, threads=2)
+    assert_bit_equal(whole.params, resumed.params)
+    assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "half")
+
+
+@needs_compiler
+def test_a_run_that_began_without_kernels_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = discover(tiny_config(out=tmp_path / "whole", kernels="off"))
+    discover(tiny_config(out=tmp_path / "half", kernels="off", steps=2))
+    path = tmp_path / "half" / "config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("kernels") == "off"  # which earlier versions did not know
+    path.write_text(json.dumps(config))
+    monkeypatch.setenv(VARIABLE, "on")
+    resumed = resume_discovery(tmp_path / "half", steps=4)
+    assert_bit_equal(whole.params, resumed.params)
 
 
 def test_a_sliding_window_resumes_to_the_last_bit(tmp_path: Path) -> None:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from discorl import tree
 from discorl.agents.acting import act, begin
 from discorl.agents.agent import Agent, adam_clip, mlp_agent_net
 from discorl.agents.network import with_params
+from discorl.agents.update import update_agent
 from discorl.envs.tasks.catch import Catch
-from discorl.ops import native
+from discorl.ops import lstm, native
 from discorl.ops.affine import linear
+from discorl.ops.moments import update_moments
 from discorl.ops.softmax import softmax_linear
 from discorl.rules.store import load_rule
-from tests.builders import GOLDEN, assert_bit_equal, rng, run_python
+from discorl.types import EnvSpec, LSTMState
+from tests.builders import assert_bit_equal, random_rollout, random_rule_params, rng, small_disco
 from tests.compiler import needs_compiler
+from tests.golden import learner
 from tests.golden.files import Arrays, load
 from tests.golden.replay import replay
 from tests.golden.tolerances import MADE_OF_VALUES, largest, quantity_of
+from tests.golden_files import LEARNER_STEPS, each
 
 UNIT = 2.0**-8
 """The largest relative error of rounding to bfloat16, which keeps 8 binary digits."""
@@ -194,68 +203,79 @@ def test_embeddings_of_logits_are(by_kernel: bool) -> None:
 
 CHAIN = 5
 """Rounded products that one number passes through at most: torso, action model, its heads, and the
-rule's embedding and targets. Each is off by at most 2 UNIT of the sum of its terms' sizes."""
+rule's embedding and targets."""
+LIMIT = CHAIN * 2 * UNIT
+"""Of the golden numbers in bf16. Rounding both factors moves each term of a sum by at most 2 UNIT
+of its size, and a number is off by as much for each product that it has passed through."""
 
 
 def size_of_parts(name: str, arrays: Arrays) -> float:
     """The largest entry of an array, or of what it is a mean or a difference of."""
     size = largest(arrays[name]) + (1 if name.startswith("log_") else 0)
     if name.rpartition("/")[2] in MADE_OF_VALUES | {"moment1"}:
-        values = (x for key, x in arrays.items() if key.endswith("/q_target"))
-        size = max(size, largest(*values))
+        targets = ("/q_target", "/value_target")
+        size = max(size, largest(*(x for key, x in arrays.items() if key.endswith(targets))))
     return size
 
 
 @needs_compiler
-@pytest.mark.disco103
-@pytest.mark.parametrize("name", ["disco103_learner.npz", "other_sizes/disco103_2_actions.npz"])
+@pytest.mark.parametrize("path", each(LEARNER_STEPS))
 @pytest.mark.parametrize("by_kernel", [True, False])
-def test_golden_numbers(name: str, by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_golden_numbers(path: Path, by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the reference, within what the rounding of factors can do; all products are large
     here, because the networks of the files are not."""
-    native.build()
-    kernels, used = native.kernels, []
-
-    def rounding(use: bool, bf16: bool = False) -> object:
-        used.append(use)
-        return kernels(by_kernel, bf16=True)
-
-    monkeypatch.setattr(native, "kernels", rounding)
+    monkeypatch.setattr(learner, "Agent", partial(Agent, native=by_kernel, bf16=True))
     monkeypatch.setattr(native, "LARGE", 2)
-    report = replay(GOLDEN / name)
-    assert used
+    report = replay(path)
     assert report.failures, "rounding shows"
-    limits = {q: max(limit, CHAIN * 2 * UNIT) for q, (_, limit) in report.worst.items()}
-    for array, x in (arrays := load(GOLDEN / name)).items():
+    limits = {q: max(limit, LIMIT) for q, (_, limit) in report.worst.items()}
+    for array, x in (arrays := load(path)).items():
         quantity = quantity_of(array)
-        relative = CHAIN * 2 * UNIT * size_of_parts(array, arrays) / max(largest(x), 1e-12)
+        relative = LIMIT * size_of_parts(array, arrays) / max(largest(x), 1e-12)
         limits[quantity] = max(limits.get(quantity, 0.0), relative)
     assert {q: e for q, (e, _) in report.worst.items() if e > limits[q]} == {}
 
 
-CODE = """
-import torch
-from discorl.ops import native
-gain = native.bf16_gain()
-a, b = torch.randn(40, 90), torch.randn(90, 60)
-exact = a.bfloat16().double() @ b.bfloat16().double()
-got = torch.ops.discorl.mm(a, b, True)
-print(bool(torch.ops.discorl.has_bf16()), gain > 0, bool((got - exact).abs().max() < 1e-4))
-"""
+@needs_compiler
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_recurrences_are_not_rounded(by_kernel: bool) -> None:
+    native.build()
+    gates, reset = normal(5, 8, 4 * 64), torch.rand(5, 8, generator=rng()) < 0.3
+    weight, cell = normal(64, 4 * 64, seed=1), normal(8, 64, seed=2)
+    of_action, actions = normal(70, 4 * 64, seed=3), torch.arange(8)
+
+    def everything(bf16: bool) -> object:
+        with torch.no_grad(), native.kernels(by_kernel, bf16=bf16):
+            return (
+                lstm.unroll(gates, weight, reset, LSTMState(cell, cell)),
+                lstm.unroll_backward(gates, weight, reset),
+                lstm.after_action(gates[0], cell, of_action, actions),
+                lstm.after_every_action(gates[0], cell, of_action),
+            )
+
+    assert_bit_equal(everything(True), everything(False))
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "ONEDNN_MAX_CPU_ISA=AVX2",
-        pytest.param("ATEN_CPU_CAPABILITY=avx2", marks=pytest.mark.slow),
-        pytest.param("ATEN_CPU_CAPABILITY=default", marks=pytest.mark.slow),
-    ],
-)
-def test_processors_with_less(setting: str) -> None:
-    """Whatever is missing, the numbers are the same; there is nothing to be gained, then."""
-    name, value = setting.split("=")
-    has = torch.cpu._is_avx512_bf16_supported() and name.startswith("ONEDNN")
-    done = run_python("-c", CODE, env={name: value})
-    assert done.stdout.split() == [str(bool(has))] * 2 + ["True"], done.stdout + done.stderr
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_what_follows_the_products_is_single(by_kernel: bool) -> None:
+    """Moments, target network and optimiser: float32 gives the same bits from the same inputs."""
+    rule, rollout = small_disco(), random_rollout()
+    spec = EnvSpec(tuple(rollout.observations.shape[2:]), rollout.behaviour_logits.shape[-1])
+    net = mlp_agent_net(spec, rule, (128, 128), lstm_size=64, head_hidden=(70,))
+    agent = Agent(net, rule, adam_clip(0.01), native=by_kernel, bf16=True)
+    old = agent.init_state(rng())
+    assert old.rule.target_params is not None
+    aside = {name: x + 1 for name, x in old.rule.target_params.items()}
+    old = replace(old, rule=replace(old.rule, target_params=aside))
+    new, info = update_agent(agent, random_rule_params(rule), old, rollout)
+    exact = update_agent(replace(agent, bf16=False), random_rule_params(rule), old, rollout)[1]
+    assert not torch.equal(info.predictions.logits, exact.predictions.logits), "products are not"
+    values = info.targets.values
+    moments = update_moments(old.rule.advantage_moments, values.advantage)
+    assert_bit_equal(new.rule.advantage_moments, moments)
+    target = tree.lerp(aside, old.params, rule.settings.target_rate)
+    assert_bit_equal(new.rule.target_params, target)
+    updates, optimiser = agent.optimiser.update(info.gradient, old.optimiser, old.params)
+    assert_bit_equal(new.params, {name: x + updates[name] for name, x in old.params.items()})
+    assert_bit_equal(new.optimiser, optimiser)

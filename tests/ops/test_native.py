@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from discorl import tree
+from discorl.agents.agent import Agent
 from discorl.agents.update import update_agent
 from discorl.nets.action_model import ActionModel
 from discorl.nets.lstm import LSTM
@@ -21,7 +23,6 @@ from discorl.ops.losses import kl_loss, two_hot_loss
 from discorl.ops.softmax import softmax_linear
 from tests.agents.test_action_masks import KEPT, NUM_ACTIONS, masked
 from tests.builders import (
-    GOLDEN,
     assert_bit_equal,
     random_rollout,
     random_rule_params,
@@ -30,10 +31,13 @@ from tests.builders import (
     small_disco,
 )
 from tests.compiler import needs_compiler
+from tests.golden import learner
 from tests.golden.replay import replay
+from tests.golden_files import LEARNER_STEPS, each
 
 OF_ROWS = {"softmax_linear", "lstm_after_actions", "kl_rows", "cross_entropy_rows"}
-KERNELS = OF_ROWS | {"linear", "mm", "lstm_after_action_backward", "lstm_unroll_backward"}
+OF_GRADIENTS = {"mm", "mm_of_rows", "mm_over_rows", "lstm_after_action_backward"}
+KERNELS = OF_ROWS | OF_GRADIENTS | {"linear", "lstm_unroll_backward"}
 
 
 @pytest.fixture
@@ -54,13 +58,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in KERNELS:
         count(name)
     return counted
-
-
-@pytest.fixture
-def in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every update uses the kernels."""
-    kernels = native.kernels
-    monkeypatch.setattr(native, "kernels", lambda use, bf16=False: kernels(True))
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
@@ -389,20 +386,16 @@ def test_wrong_shapes_are_refused() -> None:
             kernel(*args)
 
 
-GOLDEN_FILES = [
-    GOLDEN / "disco_small_learner.npz",
-    GOLDEN / "actor_critic_learner.npz",
-    pytest.param(GOLDEN / "disco103_learner.npz", marks=pytest.mark.disco103),
-    *sorted((GOLDEN / "other_sizes").glob("*learner*.npz")),
-]
-
-
 @needs_compiler
-@pytest.mark.usefixtures("in_use")
-@pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda p: p.stem)
-def test_equals_the_reference(path: Path, calls: Counter[str]) -> None:
+@pytest.mark.parametrize("path", each(LEARNER_STEPS))
+def test_equals_the_reference(
+    path: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents as ``discorl train`` makes them: with kernels, and without the steps that do not
+    count."""
+    monkeypatch.setattr(learner, "Agent", partial(Agent, native=True))
     report = replay(path)
-    assert report.worst and calls["cross_entropy_rows"]
+    assert report.worst and calls["cross_entropy_rows"] and calls["mm_over_rows"]
     assert not report.failures, {q: report.worst[q] for q in report.failures}
 
 

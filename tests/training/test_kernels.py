@@ -16,13 +16,13 @@ from discorl.agents import update
 from discorl.cli import main
 from discorl.errors import DiscorlError
 from discorl.ops import native
-from discorl.ops.native.library import NoCompiler, load
+from discorl.ops.native.library import TOLD, NoCompiler, load
 from discorl.runs.distributed import Ranks
 from discorl.runs.files import load_params
 from discorl.training.config import TrainConfig
 from discorl.training.kernels import VARIABLE, uses_bf16, uses_kernels
-from tests.builders import assert_bit_equal
-from tests.compiler import needs_compiler
+from tests.builders import assert_bit_equal, run_cli
+from tests.compiler import copying_compiler, needs_compiler
 from tests.foreign import posix
 
 TINY = [
@@ -83,6 +83,23 @@ def test_used_by_default_and_written_down(tmp_path: Path, updates: Counter[bool]
         torch.testing.assert_close(x, second[name], rtol=1e-2, atol=1e-3)
     train(tmp_path / "c")
     assert_bit_equal(*agents(tmp_path / "a", tmp_path / "c"))
+
+
+@posix
+@needs_compiler
+def test_the_same_bits_whether_they_are_there_or_have_to_be_made(tmp_path: Path) -> None:
+    env = {
+        "CXX": copying_compiler(tmp_path, first="sleep 3"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        VARIABLE: "auto",
+    }
+    folders = tmp_path / "cold", tmp_path / "warm"
+    for folder in folders:
+        done = run_cli("train", *TINY, "--out", folder, env=env)
+        assert done.returncode == 0, done.stderr
+        assert (TOLD in done.stderr) == (folder.name == "cold")
+        assert json.loads((folder / "config.json").read_text())["kernels"] == "on"
+    assert_bit_equal(*agents(*folders))
 
 
 @needs_compiler

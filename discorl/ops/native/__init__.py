@@ -39,6 +39,7 @@ _may_pack: ContextVar[bool] = ContextVar("weights may be packed ahead", default=
 _packed: ContextVar[dict[int, tuple[Tensor, Tensor]] | None] = ContextVar(
     "weights that do not change", default=None
 )
+_for_agents: ContextVar[bool] = ContextVar("kernels with an axis of agents", default=False)
 _while_compiling = False
 """The same for torch.compile, which cannot read the above, but compiles again if this changes."""
 
@@ -124,6 +125,32 @@ def rows_with_gradient(num_rows: int) -> Tensor | None:
     if index is None or num_rows not in sizes:
         return None
     return index if len(index) < WORTH * num_rows else None
+
+
+@contextmanager
+def for_agents(use: bool) -> Iterator[None]:
+    """Whether kernels with an axis of agents stand in for torch's inside of vmap, in this thread.
+
+    Products of many matrices take the place of torch's own, ``bmm`` and ``baddbmm``, so that
+    derivatives of any order find them, after vmap too. The other kernels have first derivatives.
+    """
+    if not (use and torch.ops.discorl.has_agent_axis()):
+        yield
+        return
+    before = torch.ops.discorl.multiply_for_agents(True)
+    token = _for_agents.set(True)
+    try:
+        yield
+    finally:
+        _for_agents.reset(token)
+        torch.ops.discorl.multiply_for_agents(before)
+
+
+def of_agents(*tensors: Tensor) -> bool:
+    """Whether to use a kernel here that has an axis of agents."""
+    if torch.compiler.is_compiling() or not _for_agents.get():
+        return False
+    return torch._C._are_functorch_transforms_active() and _fit(tensors)
 
 
 def rounds(num_terms: int) -> bool:

@@ -1,7 +1,7 @@
 """How the kernels become a library that this process has loaded.
 
-They are compiled once for each source, compiler, torch and kind of processor, in about ten seconds,
-and kept in the user's private cache.
+They are compiled once for each source, compiler, torch and kind of processor, in ten to
+twenty seconds, and kept in the user's private cache.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ from discorl.errors import DiscorlError
 
 SOURCE = Path(__file__).with_name("rows.cpp")
 HEADERS = (
+    "agent_axis.h",
+    "agents.h",
     "products.h",
     "vectors.h",
     "pooling.h",
@@ -51,6 +54,7 @@ INSTRUCTIONS = {
 COMPILERS = ("g++", "c++", "clang++")
 MAX_SECONDS = 600.0
 """A compiler that takes longer hangs."""
+TOLD = "compiling the CPU kernels, once on this machine: ten to twenty seconds"
 
 
 class NoCompiler(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
@@ -92,6 +96,7 @@ def _load(folder: Path, name: str, command: list[str]) -> Path:
             with suppress(OSError):  # this system cannot load it
                 torch.ops.load_library(library)
                 return library
+    print(TOLD, file=sys.stderr, flush=True)
     made = _compiled(command)
     library = folder / f"{name}-{hashlib.sha256(made).hexdigest()}.so"
     write_atomically(library, made)

@@ -28,6 +28,7 @@
 #include <tuple>
 #include <vector>
 
+#include "agent_axis.h"
 #include "images.h"
 #include "products.h"
 
@@ -659,6 +660,161 @@ Tensor lstm_unroll_backward(const Tensor& gates, const Tensor& weight, const Ten
   return out;
 }
 
+// The gradients of the hidden states after M actions each, for P agents at a time: from grad [P, N, M, H]
+// to those of gates [P, N, 4H], cell [P, N, H] and of_action [P, A, 4H]; actions [P, N, M] count from 0 for
+// each agent.
+std::tuple<Tensor, Tensor, Tensor> after_actions_backward_of_agents(
+    const Tensor& grad, const Tensor& gates, const Tensor& cell, const Tensor& of_action,
+    const Tensor& actions) {
+  const int64_t agents = cell.size(0), rows = cell.size(1), h = cell.size(2), m = actions.size(2);
+  const int64_t choices = of_action.size(1);
+  TORCH_CHECK(gates.size(2) == 4 * h && of_action.size(2) == 4 * h, "4 gates for each cell");
+  check_index(actions, choices);
+  const Tensor d_ = grad.contiguous(), g_ = gates.contiguous(), c_ = cell.contiguous(),
+               w_ = of_action.contiguous(), a_ = actions.contiguous();
+  Tensor gate_grads = at::zeros_like(g_), cell_grads = at::zeros_like(c_), action_grads = at::zeros_like(w_);
+  const float *d = d_.data_ptr<float>(), *g = g_.data_ptr<float>(), *c = c_.data_ptr<float>(),
+              *w = w_.data_ptr<float>();
+  const int64_t* a = a_.data_ptr<int64_t>();
+  float *to_gates = gate_grads.data_ptr<float>(), *to_cell = cell_grads.data_ptr<float>(),
+        *to_actions = action_grads.data_ptr<float>();
+  at::parallel_for(0, agents, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> of_row(4 * h);
+    float* dx = of_row.data();
+    for (int64_t i = begin * rows * m; i < end * rows * m; ++i) {
+      const int64_t n = i / m, action = n / rows * choices + a[i];
+      const float *x = g + n * 4 * h, *y = w + action * 4 * h, *cell_row = c + n * h, *dh = d + i * h;
+      float* dc = to_cell + n * h;
+#pragma omp simd
+      for (int64_t j = 0; j < h; ++j) {
+        const auto [in, news, forget, shown] = gates_of(x, y, h, j);
+        const float squashed = tanh_of(forget * cell_row[j] + in * news);
+        const float inner = dh[j] * shown * (1 - squashed * squashed);
+        dx[j] = inner * news * in * (1 - in);
+        dx[h + j] = inner * in * (1 - news * news);
+        dx[2 * h + j] = inner * cell_row[j] * forget * (1 - forget);
+        dx[3 * h + j] = dh[j] * squashed * shown * (1 - shown);
+        dc[j] += inner * forget;
+      }
+      float *sum = to_gates + n * 4 * h, *of_choice = to_actions + action * 4 * h;
+#pragma omp simd
+      for (int64_t j = 0; j < 4 * h; ++j) {
+        sum[j] += dx[j];
+        of_choice[j] += dx[j];
+      }
+    }
+  });
+  return {gate_grads, cell_grads, action_grads};
+}
+
+// As lstm_unroll_backward, for P agents: gates [P, S, B, 4H], weight [P, H, 4H], reset [P, S, B]. Returns the
+// hidden states, cells [P, S, B, H] and the gates as they open [P, S, B, 4H].
+std::tuple<Tensor, Tensor, Tensor> unroll_of_agents(const Tensor& gates, const Tensor& weight,
+                                                    const Tensor& reset) {
+#ifdef DISCORL_PRODUCTS
+  const int64_t agents = gates.size(0), steps = gates.size(1), batch = gates.size(2), h = weight.size(1);
+  TORCH_CHECK(gates.size(3) == 4 * h && weight.size(2) == 4 * h, "4 gates for each cell");
+  const Tensor g_ = gates.contiguous(), r_ = reset.contiguous();
+  Tensor hidden = at::empty({agents, steps, batch, h}, gates.options()), cells = at::empty_like(hidden),
+         open = at::empty_like(g_);
+  const float* g = g_.data_ptr<float>();
+  const bool* anew = r_.data_ptr<bool>();
+  float *now = hidden.data_ptr<float>(), *kept = cells.data_ptr<float>(), *o = open.data_ptr<float>();
+  at::parallel_for(0, agents, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> state(batch * h), cell(batch * h), recurrent(batch * 4 * h);
+    agent_axis::RowsOf factor(weight);
+    for (int64_t p = begin; p < end; ++p) {
+      const agents::Strided right = factor.of(p);
+      std::fill(state.begin(), state.end(), 0.0f);
+      std::fill(cell.begin(), cell.end(), 0.0f);
+      for (int64_t t = steps - 1; t >= 0; --t) {
+        const int64_t first = (p * steps + t) * batch;
+        for (int64_t i = 0; i < batch; ++i) {
+          if (!anew[first + i]) continue;
+          std::fill_n(&state[i * h], h, 0.0f);
+          std::fill_n(&cell[i * h], h, 0.0f);
+        }
+        agents::multiply({state.data(), h, 1}, right.data, right.by_row, {g + first * 4 * h, 4 * h, 1}, batch,
+                         h, 4 * h, recurrent.data());
+        for (int64_t i = 0; i < batch; ++i) {
+          const float* x = &recurrent[i * 4 * h];
+          float *c = &cell[i * h], *s = &state[i * h], *place = o + (first + i) * 4 * h;
+#pragma omp simd
+          for (int64_t j = 0; j < h; ++j) {
+            const float in = sigmoid_of(x[j]), news = tanh_of(x[h + j]);
+            const float forget = sigmoid_of(x[2 * h + j]), shown = sigmoid_of(x[3 * h + j]);
+            c[j] = forget * c[j] + in * news;
+            s[j] = shown * tanh_of(c[j]);
+            place[j] = in;
+            place[h + j] = news;
+            place[2 * h + j] = forget;
+            place[3 * h + j] = shown;
+          }
+        }
+        std::copy(state.begin(), state.end(), now + first * h);
+        std::copy(cell.begin(), cell.end(), kept + first * h);
+      }
+    }
+  });
+  return {hidden, cells, open};
+#else
+  TORCH_CHECK(false, "needs AVX-512");
+#endif
+}
+
+// The gradient of its gates, from that of the hidden states, and from what it returned.
+Tensor unroll_backward_of_agents(const Tensor& grad, const Tensor& open, const Tensor& cells,
+                                 const Tensor& weight, const Tensor& reset) {
+#ifdef DISCORL_PRODUCTS
+  const int64_t agents = open.size(0), steps = open.size(1), batch = open.size(2), h = weight.size(1);
+  const Tensor d_ = grad.contiguous(), r_ = reset.contiguous(), back = weight.transpose(1, 2);
+  Tensor out = at::empty_like(open);
+  const float *d = d_.data_ptr<float>(), *o = open.data_ptr<float>(), *kept = cells.data_ptr<float>();
+  const bool* anew = r_.data_ptr<bool>();
+  float* to = out.data_ptr<float>();
+  at::parallel_for(0, agents, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> of_hidden(batch * h), of_cell(batch * h), zeros(h);
+    agent_axis::RowsOf factor(back);
+    for (int64_t p = begin; p < end; ++p) {
+      const agents::Strided right = factor.of(p);
+      std::fill(of_hidden.begin(), of_hidden.end(), 0.0f);
+      std::fill(of_cell.begin(), of_cell.end(), 0.0f);
+      for (int64_t t = 0; t < steps; ++t) {
+        const int64_t first = (p * steps + t) * batch;
+        for (int64_t i = 0; i < batch; ++i) {
+          const int64_t place = first + i;
+          const float *gate = o + place * 4 * h, *after = kept + place * h, *given = d + place * h;
+          const bool is_start = t + 1 == steps || anew[place];
+          const float* before = is_start ? zeros.data() : kept + (place + batch) * h;
+          float *dx = to + place * 4 * h, *dh = &of_hidden[i * h], *dc = &of_cell[i * h];
+#pragma omp simd
+          for (int64_t j = 0; j < h; ++j) {
+            const float in = gate[j], news = gate[h + j], forget = gate[2 * h + j], shown = gate[3 * h + j];
+            const float squashed = tanh_of(after[j]), slope = dh[j] + given[j];
+            const float inner = dc[j] + slope * shown * (1 - squashed * squashed);
+            dx[j] = inner * news * in * (1 - in);
+            dx[h + j] = inner * in * (1 - news * news);
+            dx[2 * h + j] = inner * before[j] * forget * (1 - forget);
+            dx[3 * h + j] = slope * squashed * shown * (1 - shown);
+            dc[j] = inner * forget;
+          }
+        }
+        agents::multiply({to + first * 4 * h, 4 * h, 1}, right.data, right.by_row, {nullptr, 0, 1}, batch,
+                         4 * h, h, of_hidden.data());
+        for (int64_t i = 0; i < batch; ++i) {
+          if (!anew[first + i]) continue;
+          std::fill_n(&of_hidden[i * h], h, 0.0f);
+          std::fill_n(&of_cell[i * h], h, 0.0f);
+        }
+      }
+    }
+  });
+  return out;
+#else
+  TORCH_CHECK(false, "needs AVX-512");
+#endif
+}
+
 // KL(softmax(target) || softmax(logits)) of each row, and its gradient in the logits.
 std::tuple<Tensor, Tensor> kl_rows(const Tensor& logits, const Tensor& target_logits) {
   const int64_t num_rows = logits.size(0), size = logits.size(1);
@@ -726,7 +882,23 @@ std::tuple<Tensor, Tensor> cross_entropy_rows(const Tensor& logits, const Tensor
 
 }  // namespace
 
+TORCH_LIBRARY_IMPL(aten, ADInplaceOrView, m) {
+  m.impl("bmm", agent_axis::bmm);
+  m.impl("baddbmm", agent_axis::baddbmm);
+}
+
 TORCH_LIBRARY(discorl, m) {
+  m.def("has_agent_axis() -> bool", [] { return agent_axis::kHas; });
+  m.def("multiply_for_agents(bool use) -> bool", agent_axis::multiply_for_agents);
+  m.def("agents_linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  m.def("agents_add_product(Tensor x, Tensor a, Tensor b) -> Tensor");
+  m.def(
+      "agents_after_actions_backward(Tensor grad, Tensor gates, Tensor cell, Tensor of_action, "
+      "Tensor actions) -> (Tensor, Tensor, Tensor)");
+  m.def("agents_unroll(Tensor gates, Tensor weight, Tensor reset) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "agents_unroll_backward(Tensor grad, Tensor gates, Tensor cells, Tensor weight, Tensor reset) -> "
+      "Tensor");
   m.def("has_bf16() -> bool", [] { return kHasBf16; });
   m.def("can_pack(bool round) -> bool", can_pack);
   m.def("pack_weight(Tensor weight, bool round) -> Tensor");
@@ -747,7 +919,15 @@ TORCH_LIBRARY(discorl, m) {
   m.def("cross_entropy_rows(Tensor logits, Tensor index, Tensor weights) -> (Tensor, Tensor)");
 }
 
+TORCH_LIBRARY_IMPL(discorl, FuncTorchBatched, m) {
+  m.impl("agents_linear", agent_axis::linear);
+  m.impl("agents_add_product", agent_axis::add_product);
+}
+
 TORCH_LIBRARY_IMPL(discorl, CPU, m) {
+  m.impl("agents_after_actions_backward", after_actions_backward_of_agents);
+  m.impl("agents_unroll", unroll_of_agents);
+  m.impl("agents_unroll_backward", unroll_backward_of_agents);
   m.impl("pack_weight", pack_weight);
   m.impl("packed_mlp", [](const Tensor& x, at::TensorList weights, at::TensorList biases,
                           int64_t round_from) {
