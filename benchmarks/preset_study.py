@@ -19,13 +19,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TASKS = ("gym:Acrobot-v1", "gym:CartPole-v1", "gym:MountainCar-v0", "gym:FrozenLake-v1")
+TASKS = (
+    "gym:Acrobot-v1",
+    "gym:CartPole-v1",
+    "gym:LunarLander-v3",
+    "gym:MountainCar-v0",
+    "gym:FrozenLake-v1",
+)
 SEEDS = (100, 101, 102)
 CHANGES = {
     "preset": "",
     "lr1e-3": "--optimiser.learning-rate 1e-3",
     "lr1e-2": "--optimiser.learning-rate 1e-2",
     "zero-values": "--net.zero-values",
+    "estimate": "--estimate-values",
     "updates16": "--updates-per-step 16",
     "reward0.1": "--reward-scale 0.1",
     "normobs": "--normalize-observations",

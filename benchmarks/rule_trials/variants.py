@@ -65,6 +65,7 @@ CMPO: dict[str, Callable[[TrainConfig], TrainConfig]] = {
     "q-1": own(q_cost=1.0),
     "replay-512": training(replay_capacity=512),
     "clip-2": own(max_advantage=2.0),
+    "estimated-values": training(estimate_values=True),
     "zero-values": lambda config: replace(config, net=replace(config.net, zero_values=True)),
 }
 ACTOR_CRITIC: dict[str, Callable[[TrainConfig], TrainConfig]] = {

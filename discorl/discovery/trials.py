@@ -101,7 +101,10 @@ def trial_by(
         num_stacked=1 if is_tensor_env(made) else settings.frame_stack,
         bootstraps=config.env.truncation == "bootstrap",
     )
-    trial = Trial(group, settings.batch_size, settings.num_fresh, settings.updates_per_step)
+    trial = Trial(
+        *(group, settings.batch_size, settings.num_fresh, settings.updates_per_step),
+        estimates_values=settings.estimate_values,
+    )
     # What is never written needs no room.
     most = trial.num_rollouts(num_updates or config.eval_updates) * settings.num_envs
     capacity = min(settings.replay_trajectories, most)

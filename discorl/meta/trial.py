@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from discorl import tree
+from discorl.agents.first_values import begin_values_at, mean_value
 from discorl.meta.life import Life, Update, live
 from discorl.meta.population import Group, GroupState, init_group
 from discorl.meta.population_acting import Episodes, act_in_group, no_episodes
@@ -33,6 +34,8 @@ class Trial:
     """How many of them come from the newest rollout; the rest comes from the whole replay."""
     updates_per_step: int = 1
     """Updates after each rollout, once the replay holds a batch."""
+    estimates_values: bool = False
+    """Whether values begin at what the first rollouts suggest."""
 
     def num_rollouts(self, num_updates: int) -> int:
         """How often every agent acts until it has made this many updates."""
@@ -61,7 +64,7 @@ class TrialRollouts:
         """A sample of the replay, after another rollout where one is due."""
         trial, group = self.trial, self.trial.group
         if not world.updates_left:
-            world = replace(self._act(world, agents), updates_left=trial.updates_per_step)
+            world = replace(self._act(world, agents)[1], updates_left=trial.updates_per_step)
         size, replay = _replay_size(world.state), world.state.replay
         assert replay is not None
         num_newest = min(max(trial.num_fresh, group.settings.num_envs), size)
@@ -81,16 +84,24 @@ class TrialRollouts:
         )
         return rollout, replace(world, state=state, episodes=_sum(world.episodes, ended))
 
-    def _act(self, world: TrialActing, agents: AgentState) -> TrialActing:
-        """One rollout; at the start as many as a batch needs."""
-        is_short = True
-        while is_short:
+    def begin(self, world: TrialActing, agents: AgentState) -> tuple[TrialActing, AgentState]:
+        """The first rollouts, by newborn agents, whose values then begin where these suggest."""
+        trial, window = self.trial, self.trial.group.window
+        rollout, world = self._act(world, agents)
+        discount = window.agent.rule.returns.discount
+        value = window.each(lambda seen: mean_value(seen, discount))(rollout)
+        agents = begin_values_at(value, window.agent, agents)
+        return replace(world, updates_left=trial.updates_per_step), agents
+
+    def _act(self, world: TrialActing, agents: AgentState) -> tuple[Rollout, TrialActing]:
+        """One rollout; at the start as many as a batch needs. Returns the last of them."""
+        while True:
             rollout, world = self.collect_validation(world, agents)
             assert world.state.replay is not None
             replay = store(world.state.replay, rollout, self.trial.group.num_stacked)
             world = replace(world, state=replace(world.state, replay=replay))
-            is_short = _replay_size(world.state) < self.trial.batch_size
-        return world
+            if _replay_size(world.state) >= self.trial.batch_size:
+                return rollout, world
 
 
 def run_trial(
@@ -118,12 +129,15 @@ def live_trial(
     group = trial.group
     state = state or init_group(group, generator)
     source = TrialRollouts(trial, num_updates, generator)
-    life = Life(state.agents, state.values, TrialActing(state, no_episodes(group)))
+    agents, world = state.agents, TrialActing(state, no_episodes(group))
+    start = [world.episodes]
+    if trial.estimates_values:
+        world, agents = source.begin(world, agents)
+    life = Life(agents, state.values, world)
 
     def keep(kept: list[Episodes], update: Update[TrialActing]) -> list[Episodes]:
         return [*kept, update.world.episodes]
 
-    start = [life.world.episodes]
     _, counts = live(group.window, rule_params, life, source, keep, start, judged=False)
     return counts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +87,16 @@ class AgentNet(nn.Module):
             if heads.per_action
             else None
         )
+
+    @property
+    def value_layer(self) -> str | None:
+        """The layer that says v, or q; None if there is neither."""
+        if "v" in self.flat_heads:
+            return "flat_heads.v"
+        if self.action_model is None or "q" not in self.action_model.heads:
+            return None
+        last = len(cast("MLP", self.action_model.heads["q"]).layers) - 1
+        return f"action_model.heads.q.layers.{last}"
 
     @property
     def has_independent_rows(self) -> bool:

@@ -15,6 +15,8 @@ from discorl.ops.softmax import mlp, softmax_linear
 from discorl.types import ActionValues, Layers, Reading, Rollout, RuleState, StateValues
 
 MAX_BINS = 100_000
+FLOOR = 0.1
+"""Share of a first distribution over values that all bins have alike."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,21 @@ class ValueHead:
 
     def _unsquash(self, mean: Tensor) -> Tensor:
         return squash.signed_parabolic(mean) if self.squashed else mean
+
+    def output_of(self, value: Tensor) -> Tensor:
+        """An output with this value, as far as the bins reach. [...] -> [..., K]
+
+        A hump around the value, on a floor that all bins share, so that none is out of reach.
+        """
+        mean = (squash.signed_hyperbolic(value) if self.squashed else value).unsqueeze(-1)
+        if self.num_bins is None:
+            return mean
+        bins = categorical.support(self.num_bins, self.max_abs, value)
+        width = max(1.0, 2 * self.max_abs / (self.num_bins - 1))
+        # The floor has a mean of 0, for which the hump makes up.
+        centre = (mean / (1 - FLOOR)).clamp(-self.max_abs, self.max_abs)
+        hump = torch.softmax(-0.5 * ((bins - centre) / width).square(), -1)
+        return torch.log((1 - FLOOR) * hump + FLOOR / self.num_bins)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss towards a constant scalar target. [..., K], [...] -> [...]"""

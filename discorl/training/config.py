@@ -99,6 +99,10 @@ class TrainConfig:
     """First steps of a trajectory, which warm up a recurrent network and stay out of the loss."""
     updates_per_step: int = 1
     """Updates after each rollout."""
+    estimate_values: bool = False
+    """Let values begin at what the first rollouts suggest, their mean reward / (1 - discount x
+    share of steps after which the episode goes on), and not at what a new network says. It can
+    help where every step costs or pays."""
     mask_episode_starts: bool | None = None
     """Leave the first step of each episode out of the loss; the default is what the rule was
     made with: Disco103 leaves it out, and so do actor-critic and policy-gradient. Turn this off if
@@ -106,8 +110,8 @@ class TrainConfig:
 
     kernels: Literal["auto", "on", "off"] = "auto"
     """Learn with our own kernels in C++, on the CPU. auto uses them if there is a C++ compiler,
-    which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
-    They round differently from torch; a run that is resumed keeps to what it began with."""
+    which then takes ten to twenty seconds the first time on a machine, unless DISCORL_KERNELS is
+    off. They round differently from torch; a run that is resumed keeps to what it began with."""
     precision: Literal["float32", "bf16"] = "float32"
     """bf16 rounds the factors of large matrix products to bfloat16, if that is faster on this
     machine, and else says that it does not. Sums, and everything else, stay float32. Only for

@@ -13,6 +13,7 @@ from rich.console import Console
 from discorl import tree
 from discorl.agents.acting import act, check_rollout
 from discorl.agents.burn_in import without_burn_in
+from discorl.agents.first_values import begin_values_at, mean_value
 from discorl.agents.update import update_agent
 from discorl.envs.base import close_env, is_tensor_env
 from discorl.envs.suites import default_settings
@@ -147,6 +148,7 @@ class Training:
         self.rule_params = tree.to(self.choice.params, ranks.device)
         self.batch_size = ranks.shard(config.batch_size, "batch_size")
         self.num_fresh = ranks.share(config.num_fresh)
+        self._first_updates = -(-self.batch_size // self.env.num_envs)  # the step that has them
         self.across = distributed.mean if ranks.size > 1 else alone
         self._guard = LossGuard(config.max_loss)
         self.state = new_state(config, self.agent, self.env, ranks)
@@ -185,6 +187,9 @@ class Training:
         state.episodes.observe(rollout)
         state.step += 1
         if len(state.replay) >= self.batch_size:
+            if config.estimate_values and state.step == self._first_updates:
+                value = mean_value(rollout, self.agent.rule.returns.discount, self.across)
+                state.agent = begin_values_at(value, self.agent, state.agent)
             self._learn()
 
     def _learn(self) -> None:

@@ -26,7 +26,8 @@ from tests.meta.population import tiny_config, tiny_groups
 def tiny_trial(**changes: Any) -> tuple[Trial, Any]:
     """Two agents with three environments each."""
     groups, params = tiny_groups(tiny_config(replay_capacity=9))
-    return Trial(groups[0], **{"batch_size": 5} | changes), params
+    settings: dict[str, Any] = {"batch_size": 5} | changes
+    return Trial(groups[0], **settings), params
 
 
 def test_one_row_for_each_update_and_the_same_again_for_the_same_seed() -> None:
