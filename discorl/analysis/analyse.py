@@ -16,6 +16,7 @@ from discorl.analysis.confidence import confidence
 from discorl.analysis.controls import control_agents, write_random_rules
 from discorl.analysis.formula import formula
 from discorl.analysis.information import information
+from discorl.analysis.learning import learning
 from discorl.analysis.lifetime import lifetime
 from discorl.analysis.lives import Life, read_life
 from discorl.analysis.reliance import reliance
@@ -41,6 +42,9 @@ NUM_AGES = 4
 """Checkpoints of each agent; it is also seen newborn."""
 MAX_STEPS, MAX_UPDATES = 400, 1000
 """Of each agent, if a task's own preset has more and the user says nothing."""
+MAX_BATCH = 16
+"""Trajectories in an update. What a rule teaches depends on the number of updates more than on the
+size of their batches: Disco103 learns catch in as many updates of 16 trajectories as of 64."""
 PART = 100
 """An analysis counts as much as so many training steps in the progress bar."""
 LONGEST_FIRST = ("retraining", "formula", "information", "bootstrapping")
@@ -60,6 +64,13 @@ class Analysis:
 
 
 ANALYSES = {
+    "learning": Analysis(
+        "Learning",
+        "What the agents have learnt that the rule is asked about. Those that have learnt nothing "
+        "show a rule at work on beginners, and no more.",
+        learning,
+        has_controls=True,
+    ),
     "bootstrapping": Analysis(
         "Bootstrapping",
         "An input of the rule is shifted k steps ahead: how far do the targets of now move? A rule "
@@ -212,7 +223,7 @@ def _of_rule(
     agents: dict[str, list[TrainConfig]] = {}
     choice = None
     for task in dict.fromkeys(tasks):
-        base = for_run(task, rule)
+        base = in_small_batches(for_run(task, rule))
         most = min(MAX_STEPS, MAX_UPDATES // base.updates_per_step)
         base = replace(base, steps=steps or min(base.steps, most))
         choice = choice or choose_rule(base)
@@ -233,6 +244,15 @@ def _of_rule(
     lead = f"{count} on each task, newborn and at up to {NUM_AGES} later ages."
     controls = {task: control_agents(choice, own) for task, own in agents.items()}
     return _Work(choice.name, out, settings, lead, agents, choice, controls)
+
+
+def in_small_batches(config: TrainConfig) -> TrainConfig:
+    """As many trajectories in each training step, but in more updates of fewer."""
+    parts = -(-config.batch_size // MAX_BATCH)
+    if parts == 1:
+        return config
+    updates = config.updates_per_step * parts
+    return replace(config, batch_size=MAX_BATCH, updates_per_step=updates)
 
 
 def _published(rule: dict[str, Any]) -> dict[str, Any]:

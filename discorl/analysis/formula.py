@@ -29,8 +29,7 @@ from discorl.analysis.trials import (
     Outcome,
     hand_written,
     head_of,
-    learns,
-    school_of,
+    school_that_teaches,
     teach,
 )
 from discorl.comparison.statistics import Array, Estimate
@@ -308,18 +307,15 @@ def _trained(life: Life, terms: Sequence[Term], parts: Sequence[Part]) -> tuple[
     """Agents trained by the rule, by the formula and by hand, or why there are none."""
     rule, head = life.agent.rule, head_of(life.agent.rule)
     try:
-        school = school_of(life)
-        outcomes = teach(school, rule, {life.label: life.rule_params})
+        school, by_rule = school_that_teaches(life, life.label)
     except NotApplicable as e:
         return [], str(e)
-    if not learns(outcomes[0]):
-        return [], f"{life.label} itself learns too little in so short a time ({school.about})"
-    by_formula = FormulaRule(
+    written = FormulaRule(
         **({"num_bins": head.num_bins, "max_abs_value": head.max_abs} if head else {}),
         returns=rule.returns,
         mask_episode_starts=rule.mask_episode_starts,
         terms=tuple(terms),
         coefficients=tuple(p.coefficient.value for p in parts),
     )
-    outcomes += teach(school, by_formula, {TRAINED: {}})
-    return [*outcomes, *hand_written(school, rule)], school.about
+    by_formula = teach(school, written, {TRAINED: {}})
+    return [by_rule, *by_formula, *hand_written(school, rule)], school.about

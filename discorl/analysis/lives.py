@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from discorl.envs.base import TensorEnv, close_env, is_tensor_env
 from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder, load
+from discorl.runs.program import read_metrics
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import read_config
 from discorl.training.state import new_state
@@ -61,6 +62,8 @@ class Life:
     """Frames in an observation of a suite that stacks them."""
     env: TensorEnv | None = None
     """The environment, if it lives on tensors."""
+    returns: Mapping[int, float] = field(default_factory=dict)
+    """Mean return of the last episodes by training step, as the run has logged it."""
 
 
 def read_life(folder: Path, label: str = "") -> Life:
@@ -91,6 +94,7 @@ def read_life(folder: Path, label: str = "") -> Life:
         spec=program.env.spec,
         num_stacked=config.frame_stack,
         env=program.env if is_tensor_env(program.env) else None,
+        returns={row["step"]: row["return"] for row in read_metrics(folder) if "return" in row},
     )
 
 

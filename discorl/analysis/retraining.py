@@ -12,14 +12,13 @@ from torch import Tensor
 from discorl.analysis.lives import Life
 from discorl.analysis.questions import RANDOM, Question, question, shuffled
 from discorl.analysis.reliance import CHANGES, changed
-from discorl.analysis.results import Curves, Dots, Figure, NotApplicable, Row, estimate, shown
+from discorl.analysis.results import Curves, Dots, Figure, Row, estimate, shown
 from discorl.analysis.trials import (
     X_LABEL,
     Y_LABEL,
     Outcome,
     hand_written,
-    learns,
-    school_of,
+    school_that_teaches,
     teach,
 )
 from discorl.comparison.statistics import Estimate
@@ -116,7 +115,6 @@ def retraining(lives: Sequence[Life]) -> Retraining:
     agents that have values.
     """
     life = lives[0]
-    school = school_of(life)
     rule, params = life.agent.rule, life.rule_params
     asked = question(life.agent, rule, params, life.ages[-1])
     known = [
@@ -124,16 +122,14 @@ def retraining(lives: Sequence[Life]) -> Retraining:
         for change in CHANGES
         if change[0] not in ("y", "z") and changed(asked, change[0], torch.zeros_like) is not None
     ]
-    outcomes = teach(school, rule, {AS_IT_IS: params})
-    if not learns(outcomes[0]):
-        raise NotApplicable(
-            f"agents learn too little of {life.task} by {life.label} in so short a time for any "
-            f"change to cost something ({school.about})"
-        )
+    school, as_it_is = school_that_teaches(life, AS_IT_IS)
+    if school.is_long and YZ_ZERO in known:  # only what the paper asked
+        known = [change for change in known if change[0] == YZ_ZERO[0]]
+    outcomes = [as_it_is]
     variants: dict[str, Params] = {}
     for change in known:
         variants[" ".join(change)] = _flags(params, [change], known)
-    if params:
+    if params and not school.is_long:
         variants[RANDOM] = _flags(shuffled(params, life.seed), [], known)
     if YZ_ZERO in known:
         own = {OWN_ONLY: _flags(params, [YZ_ZERO], [YZ_ZERO])}

@@ -38,7 +38,8 @@ from discorl.types import Params
 
 NUM_AGENTS = 3
 """With each variant of a rule."""
-MAX_UPDATES = 300
+MAX_UPDATES, MANY_UPDATES = 300, 1000
+"""Of each agent; many if a rule teaches nothing in fewer, as Disco103 does not."""
 NUM_POINTS = 20
 """Of a learning curve."""
 MAX_TOGETHER = 64
@@ -67,6 +68,11 @@ class School:
 
     settings: TrainConfig
     num_updates: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether agents learn for so long that few changes can be tried."""
+        return self.num_updates > MAX_UPDATES
 
     @property
     def about(self) -> str:
@@ -114,6 +120,28 @@ def teach(
         x, curves = _curves(school, rule, [variants[n] for n in some], seed)
         found += [_outcome(name, x, curve) for name, curve in zip(some, curves, strict=True)]
     return found
+
+
+def school_that_teaches(life: Life, label: str) -> tuple[School, Outcome]:
+    """Where the life's rule teaches its task, and what agents learn there by the rule as it is.
+
+    If that is nothing, they have more time, and values that begin at 0: small networks would have
+    to unlearn others first.
+    """
+    school = school_of(life)
+    rule, params = life.agent.rule, life.rule_params
+    (outcome,) = teach(school, rule, {label: params})
+    num_updates = min(MANY_UPDATES, life.config.steps * life.config.updates_per_step)
+    if not learns(outcome) and num_updates > school.num_updates:
+        net = replace(school.settings.net, zero_values=True)
+        school = School(replace(school.settings, net=net), num_updates)
+        (outcome,) = teach(school, rule, {label: params})
+    if not learns(outcome):
+        raise NotApplicable(
+            f"agents learn too little of {life.task} by {life.label} in so short a time for any "
+            f"change to cost something ({school.about})"
+        )
+    return school, outcome
 
 
 def learns(outcome: Outcome) -> bool:

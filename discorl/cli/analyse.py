@@ -24,8 +24,8 @@ def analyse_rule(
     Args:
         subject: Name of a rule, path of a rule file, or folder of a run with checkpoints.
         task: Train agents on this task; repeat it for several. The default is catch.
-        only: Do only this analysis; repeat it for several: bootstrapping, response,
-            reliance, retraining, formula, confidence, attention, information, lifetime.
+        only: Do only this analysis; repeat it for several: learning, bootstrapping,
+            response, reliance, retraining, formula, confidence, attention, information, lifetime.
         out: Folder for the results, by default analysis/NAME. What it holds already is kept, so
             the same command continues an analysis that was stopped.
         seeds: How many agents to train on each task.

@@ -151,7 +151,7 @@ def test_a_run_is_analysed_as_it_is(done: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--only", "astrology"], "--only takes bootstrapping"),
+        (["--only", "astrology"], "--only takes learning"),
         (["--seeds", "0"], "seeds must be"),
         (["--steps", "7"], "holds an analysis with other settings: choose another --out"),
         (["--task", "cach"], "cach"),

@@ -105,4 +105,4 @@ def test_agents_are_trained_by_the_formula() -> None:
 
 def test_a_short_life_trains_no_agents() -> None:
     found = formula([life_of(small_disco(), seed=s) for s in range(2)])
-    assert found.outcomes == [] and "learns too little" in found.findings()[-1]
+    assert found.outcomes == [] and "learn too little" in found.findings()[-1]

@@ -9,6 +9,7 @@ import torch
 
 from discorl import tree
 from discorl.agents.update import update_agent
+from discorl.analysis import trials
 from discorl.analysis.lives import Life
 from discorl.analysis.results import NotApplicable
 from discorl.analysis.retraining import (
@@ -18,7 +19,7 @@ from discorl.analysis.retraining import (
     Retraining,
     retraining,
 )
-from discorl.analysis.trials import school_of, teach
+from discorl.analysis.trials import school_of, school_that_teaches, teach
 from discorl.rules import CMPO
 from discorl.types import Params
 from tests.analysis.lives import blind_to_predictions, life_of
@@ -140,6 +141,19 @@ def test_every_input_that_there_is(by_hand: Retraining) -> None:
     assert names == [AS_IT_IS, *inputs, "actor-critic"], "cmpo is not compared with itself"
     assert [f.name for f in by_hand.figures()] == ["zero", "shuffled", "controls", "cost"]
     assert len(by_hand.outcomes[0].by_agent) == 3
+
+
+def test_slow_rules_have_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that teaches nothing in two updates is given as many as its agents had."""
+    life = bandit()
+    assert not school_that_teaches(life, "as it is")[0].is_long
+    monkeypatch.setattr(trials, "MAX_UPDATES", 2)
+    school, outcome = school_that_teaches(life, "as it is")
+    assert school.is_long and school.num_updates == 16 * life.config.updates_per_step
+    assert school.settings.net.zero_values and trials.learns(outcome)
+    life = replace(life, config=replace(life.config, steps=2))
+    with pytest.raises(NotApplicable, match="learn too little of a task"):
+        school_that_teaches(life, "as it is")
 
 
 def test_a_task_that_is_not_learnt_is_not_judged_by() -> None:
