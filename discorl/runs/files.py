@@ -90,6 +90,10 @@ def _check_free(folder: Path) -> None:
         raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
 
 
+class InUse(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """Another process trains into a folder."""
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Lock a run's folder; a second process that tries to train into it is refused.
@@ -105,7 +109,7 @@ def held(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DiscorlError(
+            raise InUse(
                 f"another process is training into {folder}: wait until it ends, or stop it"
             ) from None
         except OSError:

@@ -63,7 +63,7 @@ def _start(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with log_file(folder).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "discorl.tuning.worker", str(folder)],
+            [sys.executable, "-m", "discorl.tuning.worker", str(folder), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

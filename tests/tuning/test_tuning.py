@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import split
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -22,14 +24,14 @@ from discorl.cli import main
 from discorl.cli.many import seeds_of
 from discorl.cli.train import parse_train
 from discorl.errors import DiscorlError
-from discorl.runs.files import load_params
+from discorl.runs.files import held, load_params
 from discorl.training.train import train
 from discorl.tuning.command_line import command_line
 from discorl.tuning.pool import run_all
 from discorl.tuning.space import Choice, Range, space_for, value_of, with_values
 from discorl.tuning.sweep import run_name, sweep, with_equal_budgets
 from discorl.tuning.tune import TrialResult, TuneResult, print_result
-from discorl.tuning.worker import PRUNED, Trial, write_job
+from discorl.tuning.worker import FAILED, PRUNED, STOPPED, Trial, write_job
 from discorl.tuning.worker import main as work
 from tests.builders import assert_bit_equal
 from tests.training.test_resume import config, crash, timeless
@@ -282,9 +284,9 @@ def test_trials_that_are_killed_are_not_lost(tmp_path: Path) -> None:
     finally:
         search.kill()
         search.wait()
-    for worker in workers:  # they notice that nobody waits for them
-        wait_for(lambda worker=worker: not Path(f"/proc/{worker}/cmdline").exists())
     assert main(args) == 0
+    for worker in workers:  # they have noticed that nobody waits for them
+        wait_for(lambda worker=worker: not Path(f"/proc/{worker}/cmdline").exists())
     trials = json.loads((out / "trials.json").read_text())
     assert [(t["number"], t["state"]) for t in trials] == [(n, "complete") for n in range(3)]
     steps = [row["step"] for row in timeless(out / "trial-0")]
@@ -297,5 +299,37 @@ def test_a_crashed_run_of_a_sweep_is_resumed(tmp_path: Path) -> None:
     train(replace(settings, out=tmp_path / "whole"))
     crash(settings, 18)
     write_job(tmp_path / "run", asdict(settings))
-    assert work(tmp_path / "run") == 0
+    assert work(tmp_path / "run", os.getppid()) == 0
     assert timeless(tmp_path / "run") == timeless(tmp_path / "whole")
+
+
+def test_a_run_waits_for_the_process_of_a_search_that_was_killed(tmp_path: Path) -> None:
+    """The same command may be quicker than that process, which ends after its step."""
+    settings = config(tmp_path / "run")
+    crash(settings, 18)
+    write_job(tmp_path / "run", asdict(settings))
+    with ExitStack() as other:
+        other.enter_context(held(tmp_path / "run"))
+        leaves = Timer(1.0, other.close)
+        leaves.start()
+        assert work(tmp_path / "run", os.getppid()) == 0
+        leaves.join()
+
+
+def test_a_folder_that_stays_in_use_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("discorl.tuning.worker.PATIENCE", 0.5)
+    settings = config(tmp_path / "run")
+    crash(settings, 18)
+    write_job(tmp_path / "run", asdict(settings))
+    with held(tmp_path / "run"):
+        assert work(tmp_path / "run", os.getppid()) == FAILED
+    assert "another process is training" in capsys.readouterr().err
+
+
+def test_a_process_that_nobody_waits_for_begins_nothing(tmp_path: Path) -> None:
+    """If the search was killed while its processes still imported torch."""
+    write_job(tmp_path / "run", asdict(config(tmp_path / "run")))
+    assert work(tmp_path / "run", parent=os.getpid()) == STOPPED
+    assert not (tmp_path / "run").exists()
