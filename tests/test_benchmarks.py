@@ -14,15 +14,24 @@ from benchmarks import memory_modes, precision_study, same_stream
 from benchmarks.catch_curves import keep, last_hundred, spreads, step_to, table
 from benchmarks.jobs import NAMES, OWN_PRODUCTS, PRODUCTS_OF
 from benchmarks.measure import Session, Timings
-from benchmarks.peers.ours import catch_of_suite
+from benchmarks.peers.ours import begin_training, catch_of_suite
 from benchmarks.peers.pipe import receive, send
 from benchmarks.report import matmul_figures, render
 from benchmarks.same_updates import distance
+from benchmarks.scaling import SWEEPS
 from benchmarks.speed_plot import plot_times
 from benchmarks.worker import NOTEBOOK, SUITE_CATCH, CatchDiscovery
 from discorl.cli.train import parse_train
 from discorl.discovery.config import DiscoverConfig, GroupConfig
 from discorl.discovery.presets import PRESETS, notebook
+from tests.compiler import needs_compiler
+
+
+@needs_compiler
+@pytest.mark.disco103
+def test_there_is_an_agent_for_as_many_environments_as_are_measured() -> None:
+    most = max(value for sweep in SWEEPS if sweep.work == "act" for value in sweep.values)
+    assert begin_training("catch", most).env.num_envs == most
 
 
 def test_agents_on_catch_are_as_many_in_any_number_of_groups() -> None:

@@ -127,7 +127,7 @@ def test_the_first_lines_of_python_run(
     block = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0]
     exec(block, {})
     said = capsys.readouterr().out
-    assert "<Evaluation of " in said and "<Comparison of 1 runs" in said
+    assert "<Evaluation of " in said and "<Comparison of 1 run," in said
 
 
 def for_a_moment(train: Any) -> Any:

@@ -111,7 +111,8 @@ class Comparison:
             f"{t.task}: {', '.join(f'{g.label} {g.score.value:.4g}' for g in t.groups)}"
             for t in self.tasks
         )
-        return f"<Comparison of {self.num_runs} runs, final scores: {'; '.join(tasks)}>"
+        runs = "1 run" if self.num_runs == 1 else f"{self.num_runs} runs"
+        return f"<Comparison of {runs}, final scores: {'; '.join(tasks)}>"
 
     @property
     def num_runs(self) -> int:

@@ -103,12 +103,14 @@ def _frames_name(leaf: str) -> str:
 
 def _find(leaf: Leaf, observation: Any) -> np.ndarray:
     """An array of an observation; tensors are welcome, too."""
+    hint = _hint(observation)
     for key in leaf.path:
         try:
             observation = observation[key]
         except (LookupError, TypeError, ValueError):
             raise DiscorlError(
-                f"the observation has no '{leaf.name}': give what agent.observation_space describes"
+                f"the observation has no '{leaf.name}': give what agent.observation_space "
+                f"describes{hint}"
             ) from None
     if isinstance(observation, Tensor):
         observation = observation.detach().cpu().numpy()
@@ -117,8 +119,14 @@ def _find(leaf: Leaf, observation: Any) -> np.ndarray:
     except ValueError:  # rows of different lengths
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
-        raise DiscorlError(f"{_named(leaf)} is not an array of numbers")
+        raise DiscorlError(f"{_named(leaf)} is not an array of numbers{hint}")
     return array
+
+
+def _hint(observation: Any) -> str:
+    """For those who pass all that ``reset`` returns."""
+    is_pair = isinstance(observation, tuple) and [type(x) for x in observation[1:]] == [dict]
+    return " (if env.reset() returned this, give only the first of the two)" if is_pair else ""
 
 
 def _batch_of(leaf: Leaf, x: np.ndarray, interface: Interface) -> int:

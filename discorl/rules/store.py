@@ -160,7 +160,7 @@ def fetch_disco103(
     )
     if is_offline():
         raise DiscorlError(
-            f"Disco103 is not on this machine, and --offline or {OFFLINE_ENV} forbids to download "
+            f"Disco103 is not on this machine, and --offline or {OFFLINE_ENV} forbids downloading "
             f"it: leave that out, {others}"
         )
     try:

@@ -42,7 +42,8 @@ class RunProgress:
             disable=style != "bar",
             expand=True,
         )
-        self._task = self._bar.add_task("", total=total, completed=first, status="")
+        status = f"step {first}/{total}"  # until there are metrics, which may take minutes
+        self._task = self._bar.add_task("", total=total, completed=first, status=status)
 
     def __enter__(self) -> RunProgress:
         self._bar.start()

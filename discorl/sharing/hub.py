@@ -90,7 +90,7 @@ def result(task: str, score: str) -> Any:
 
 def _client() -> ModuleType:
     if is_offline():
-        raise DiscorlError(f"--offline or {OFFLINE_ENV} forbids to use the hub")
+        raise DiscorlError(f"--offline or {OFFLINE_ENV} forbids using the hub")
     try:
         import huggingface_hub
     except ImportError:

@@ -73,8 +73,8 @@ def _is_older(checkpoint: Path, agent: Path) -> bool:
 def _best_of(run: Path) -> Path:
     if not (run / BEST).exists():
         raise DiscorlError(
-            f"{run} has no {BEST}: only runs that are evaluated as they train have one "
-            "(--eval-every); use the agent of its end instead"
+            f"{run} has no {BEST}: only runs that are evaluated as they train have one, from their "
+            "first evaluation on (--eval-every); use the agent of its end instead"
         )
     return run / BEST
 

@@ -29,7 +29,8 @@ def settings_of(start: TrainConfig | str, changes: Mapping[str, Any]) -> TrainCo
     if not isinstance(start, TrainConfig):
         raise DiscorlError(
             "train takes the name of a task, such as 'gym:CartPole-v1', or a TrainConfig, not "
-            f"{start!r:.40}"
+            f"{start!r:.40}; an environment of yours is train('a-name', env=make), where make() "
+            "returns it"
         )
     if not changes:
         return start
@@ -55,9 +56,11 @@ def _merged(old: dict[str, Any], changes: Mapping[str, Any], where: str = "") ->
     """The settings with changes, of which each must be one of them."""
     for name in changes:
         if name not in old:
-            known = f"{where.rstrip('.') or 'train'} has {', '.join(old)}"
-            meant = did_you_mean(str(name), old)
-            raise DiscorlError(f"there is no setting '{where}{name}'{meant or f': {known}'}")
+            known = f": {where.rstrip('.') or 'train'} has {', '.join(old)}"
+            homes = [group for group, x in old.items() if isinstance(x, dict) and name in x]
+            grouped = "".join(f"; did you mean {group}={{'{name}': ...}}?" for group in homes[:1])
+            meant = did_you_mean(str(name), old) or grouped or known
+            raise DiscorlError(f"there is no setting '{where}{name}'{meant}")
     merged = dict(old)
     for name, value in changes.items():
         if dataclasses.is_dataclass(value) and not isinstance(value, type):

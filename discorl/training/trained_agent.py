@@ -248,13 +248,25 @@ def load_agent(
         net = net_with_params(spec, choose_rule(config).rule, config.net, saved.params)
     except RuntimeError as e:
         reason = str(e).splitlines()[-1].strip()
+        if env is not None:
+            raise DiscorlError(
+                f"{saved.file} does not fit this environment, with {_described(spec)}: give the "
+                f"one that it was trained on, or one with the same spaces ({reason})"
+            ) from None
         raise DiscorlError(
-            f"{saved.file} does not fit the network that config.json describes: {reason}"
-            + (f" {FROM_PYTHON}" if env is None else "")
+            f"{saved.file} does not fit the network that config.json describes: {reason} "
+            f"{FROM_PYTHON}"
         ) from None
     name = str(content.get("rule", config.rule))
     net = net.to(device).eval()
     return LoadedAgent(folder, config, name, net, device, saved.file, saved.env_memory, env)
+
+
+def _described(spec: EnvSpec) -> str:
+    """What an agent sees and may do, in words."""
+    named = spec.observations or {}
+    shapes = {name: list(part.shape) for name, part in named.items()}
+    return f"observations {shapes or list(spec.observation_shape)} and {spec.num_actions} actions"
 
 
 def net_with_params(spec: EnvSpec, rule: UpdateRule, sizes: NetConfig, params: Params) -> AgentNet:

@@ -178,6 +178,7 @@ def test_tensors_and_plain_numbers_are_welcome(agent: LoadedAgent) -> None:
     [
         ({"place": PLACE}, "no 'colour': give what agent.observation_space describes"),
         (PLACE, "no 'colour'"),
+        (({"place": PLACE, "colour": 1}, {}), r"no 'colour'.*env\.reset\(\)"),
         ({"place": np.zeros(3), "colour": 1}, r"'place' has the shape \(3,\), but it should be"),
         ({"place": np.zeros((4, 2)), "colour": 1}, "batches of different sizes"),
         ({"place": np.zeros((0, 2)), "colour": np.zeros(0, int)}, r"the shape \(0"),
@@ -194,6 +195,13 @@ def test_observations_of_another_kind_are_refused(
 ) -> None:
     with pytest.raises(DiscorlError, match=expected):
         agent.predict(observation)
+
+
+def test_what_reset_returns_is_a_pair(tmp_path: Path) -> None:
+    agent = trained(tmp_path / "run", lambda: Sampler(spaces.Box(-1, 1, (2,))), task="mine")
+    assert agent.predict(PLACE)[0] in (0, 1)
+    with pytest.raises(DiscorlError, match=r"not an array of numbers \(if env\.reset\(\) returned"):
+        agent.predict((PLACE, {}))
 
 
 def test_memories_of_another_kind_are_refused(agent: LoadedAgent) -> None:

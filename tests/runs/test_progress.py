@@ -46,6 +46,7 @@ def test_lines_fit_the_terminal_with_total_and_eta(style: str, width: int) -> No
     with RunProgress(100_000, style, "catch rate", console) as shown:
         shown.update(99_000, FIELDS)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    assert ("step 0/100000" in text) == (style == "bar"), "a bar counts from the beginning"
     lines = [line.rstrip() for line in re.split(r"[\r\n]", text) if "99000" in line]
     assert lines
     for line in lines:

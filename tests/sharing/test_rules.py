@@ -103,7 +103,7 @@ def test_what_can_go_wrong_with_the_hub(
 
 def test_offline_means_offline(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISCORL_OFFLINE", "1")
-    with pytest.raises(DiscorlError, match="forbids to use the hub"):
+    with pytest.raises(DiscorlError, match="forbids using the hub"):
         pull_rule("me/rule")
 
 

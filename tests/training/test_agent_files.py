@@ -192,9 +192,8 @@ def test_another_environment_under_a_known_name(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match=r"size mismatch.*pass that again as env="):
         load_agent(as_earlier_versions_wrote_it(folder, tmp_path / "old"))
     assert load_agent(folder, env=Named).predict(np.zeros(3))[0] in (0, 1)
-    with pytest.raises(DiscorlError, match="size mismatch") as error:
+    with pytest.raises(DiscorlError, match=r"fit this environment, with .*\[4\] and 2 actions"):
         load_agent(folder, env=lambda: gymnasium.make("CartPole-v1"))
-    assert "env=" not in str(error.value)
 
 
 def test_an_agent_is_shown_in_a_line(from_python: Path) -> None:

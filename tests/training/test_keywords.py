@@ -97,6 +97,7 @@ def test_settings_of_the_environment_need_no_group() -> None:
     [
         ({"stepz": 3}, "no setting 'stepz'; did you mean 'steps'"),
         ({"optimiser": {"lr": 1}}, r"no setting 'optimiser\.lr': optimiser has learning_rate"),
+        ({"learning_rate": 1}, r"did you mean optimiser=\{'learning_rate': \.\.\.\}\?"),
         ({"steps": "many"}, "steps should be a whole number, not 'many'"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 1, "env_steps": 1}, "give one of them"),
@@ -110,7 +111,7 @@ def test_mistakes_are_named(wrong: dict[str, Any], said: str) -> None:
 
 
 def test_neither_a_name_nor_settings() -> None:
-    with pytest.raises(DiscorlError, match="train takes the name of a task"):
+    with pytest.raises(DiscorlError, match=r"train takes the name of a task.*env=make"):
         discorl.train(3)  # pyright: ignore[reportArgumentType]
 
 
@@ -143,7 +144,7 @@ def test_results_describe_themselves_in_a_line(tmp_path: Path) -> None:
     stopped = discorl.train(config(tmp_path / "cut"), callback=lambda run: run.stop("a <b> c"))
     assert "stopped early: a <b> c" in repr(stopped)
     comparison, played = discorl.compare(result), discorl.evaluate(result, episodes=3)
-    assert re.search(r"1 runs, final scores: catch:4x3: actor-critic -?\d", repr(comparison))
+    assert re.search(r"1 run, final scores: catch:4x3: actor-critic -?\d", repr(comparison))
     assert "3 episodes, mean return" in repr(played)
     for text in (said, repr(stopped), repr(comparison), repr(played)):
         assert "\n" not in text and len(text) < 400

@@ -196,7 +196,7 @@ def test_another_environment_for_the_agent_of_a_run(on_path: Path) -> None:
     agent = discorl.load_agent(folder, env="my_envs:Long")
     env: Any = agent.make_env(1)
     assert env._envs.get_attr("_length") == (5,)
-    with pytest.raises(DiscorlError, match="does not fit the network"):
+    with pytest.raises(DiscorlError, match="does not fit this environment"):
         discorl.load_agent(folder, env="gym:CartPole-v1")
     with pytest.raises(DiscorlError, match=r"--kwargs does nothing for .*which you made yourself"):
         train(replace(settings, out=on_path / "other"), env=Corridor)

@@ -89,8 +89,9 @@ def test_a_crashed_run_goes_on_to_the_last_bit(
 ) -> None:
     if rule == "disco":
         rule = str(write_small_rule(tmp_path / "rule.npz"))
-    whole = train(config(tmp_path / "whole", rule=rule, updates_per_step=2))
-    crash(config(tmp_path / "cut", rule=rule, updates_per_step=2), num_rollouts)
+    changes = {"rule": rule, "updates_per_step": 2, "estimate_values": rule == "cmpo"}
+    whole = train(config(tmp_path / "whole", **changes))
+    crash(config(tmp_path / "cut", **changes), num_rollouts)
     result = resume(read_config(tmp_path / "cut")[0])
     assert not result.interrupted
     assert_same_run(whole.folder, result.folder)

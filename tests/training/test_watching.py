@@ -253,8 +253,10 @@ def test_evaluations_need_environments_of_their_own(tmp_path: Path) -> None:
 
 def test_a_run_without_evaluations_has_no_best_agent(tmp_path: Path) -> None:
     train(config(tmp_path / "run"))
-    with pytest.raises(DiscorlError, match=r"has no best\.npz: .*--eval-every"):
-        load_agent(tmp_path / "run", best=True)
+    train(replace(config(tmp_path / "too-short"), eval_every=1000))
+    for name in ("run", "too-short"):
+        with pytest.raises(DiscorlError, match=r"best\.npz: .* first evaluation on \(--eval-every"):
+            load_agent(tmp_path / name, best=True)
 
 
 def test_the_table_has_both_policies_and_the_last_evaluation() -> None:
