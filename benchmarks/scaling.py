@@ -57,7 +57,8 @@ def measure_scaling(settings: dict[str, Any], folder: Path, stem: str, quick: bo
         values = sweep.values[:3] if quick else sweep.values
         curves[sweep.title] = []
         for value in values:
-            point = measure_point(sweep, value, settings["threads"], 1 if quick else 5)
+            repeats = 1 if quick else 5
+            point = measure_point(sweep, value, settings["threads"], repeats, settings["clock"])
             curves[sweep.title].append(point)
             megabytes = point.num_bytes / 2**20
             print(
@@ -76,13 +77,13 @@ def measure_scaling(settings: dict[str, Any], folder: Path, stem: str, quick: bo
     print(f"written to {folder / stem}.png and .json")
 
 
-def measure_point(sweep: Sweep, value: int, threads: int, repeats: int) -> Point:
+def measure_point(sweep: Sweep, value: int, threads: int, repeats: int, clock: str) -> Point:
     """In a process of its own, so that the peak of memory is that of this size."""
     with Worker(OURS, threads) as worker:
         worker.ask(sweep.work, TINY[sweep.work], repeats=0)
         reply = worker.ask(sweep.work, {sweep.option: value}, repeats)
     grown = max(reply["peak_bytes"] - reply["rest_bytes"], 1)
-    return Point(value, statistics.median(reply["seconds"]), grown)
+    return Point(value, statistics.median(reply[clock]), grown)
 
 
 def _exponents(points: list[Point]) -> dict[str, float]:
