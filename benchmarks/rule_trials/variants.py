@@ -3,6 +3,7 @@
     python -m benchmarks.rule_trials.variants                # all that is missing, then the table
     python -m benchmarks.rule_trials.variants --only cosine  # beside the preset
     python -m benchmarks.rule_trials.variants --table
+    python -m benchmarks.rule_trials.variants --rules runs/x/snapshots/*.npz    # beside cmpo
 
 The agents of a task live side by side in one process. Agents of equal number start alike and see
 the same draw of the task, whatever the variant.
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ from discorl.atomic import write_atomically
 from discorl.discovery import presets
 from discorl.discovery.trials import trial_by
 from discorl.meta.trial import last_fifth, run_trial
+from discorl.ops import native
+from discorl.rules.store import sha256
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import choose_rule
 
@@ -34,6 +38,7 @@ FOLDER = RESULTS / "cmpo-variants"
 TASKS = (*CHOSEN_ON, "cartpole:sampled", "grid:sampled")
 NUM_AGENTS = 8
 SEED = 200
+SETTINGS = replace(presets.suite(), kernels="on")
 
 
 def own(**changes: Any) -> Callable[[TrainConfig], TrainConfig]:
@@ -78,33 +83,40 @@ VARIANTS = (*CMPO, *ACTOR_CRITIC)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--rules", nargs="+", metavar="FILE", help="rules instead of variants")
     parser.add_argument("--tasks", nargs="+", default=TASKS, metavar="TASK")
     parser.add_argument("--table", action="store_true", help="run nothing")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    native.build()
+    names = args.rules or args.only
     if not args.table:
         for task in args.tasks:
-            for name in dict.fromkeys([PRESET, *args.only]):
+            for name in dict.fromkeys([PRESET, *names]):
                 if read(name, task) is None:
                     keep(name, task, scores(name, task))
                     print(f"{name} on {task}", flush=True)
-    print(table())
+    print(table([PRESET, *names]))
 
 
 def scores(name: str, task: str) -> list[float]:
     """Mean returns over the last fifth of the updates, one for each agent."""
     config = variant(name, task)
+    choice = choose_rule(config)
     num_updates = config.steps * config.updates_per_step
     trial = trial_by(
-        *(presets.suite(), config, choose_rule(config).rule, torch.device("cpu")),
+        *(SETTINGS, config, choice.rule, torch.device("cpu")),
         num_agents=NUM_AGENTS,
         num_updates=num_updates,
     )
-    curve = run_trial(trial, {}, num_updates, torch.Generator().manual_seed(SEED))
+    generator = torch.Generator().manual_seed(SEED)
+    curve = run_trial(trial, choice.params, num_updates, generator)
     return [float(x) for x in last_fifth(curve)]
 
 
 def variant(name: str, task: str) -> TrainConfig:
+    if name.endswith(".npz"):
+        return setup(task, name)
     if name in CMPO:
         return CMPO[name](setup(task, "cmpo"))
     return ACTOR_CRITIC[name](actor_critic(task, *ONE_SETTING))
@@ -112,20 +124,26 @@ def variant(name: str, task: str) -> TrainConfig:
 
 def keep(name: str, task: str, returns: list[float]) -> None:
     content = {"variant": name, "task": task, "scores": returns, "commit": commit()}
-    path = FOLDER / name / f"{task.replace(':', '-')}.json"
+    path = path_of(name, task)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(content) + "\n").encode())
 
 
 def read(name: str, task: str) -> np.ndarray | None:
-    path = FOLDER / name / f"{task.replace(':', '-')}.json"
+    path = path_of(name, task)
     return np.array(json.loads(path.read_text())["scores"]) if path.is_file() else None
 
 
-def table() -> str:
+def path_of(name: str, task: str) -> Path:
+    """Where scores are kept; a rule's under what it holds, as its file may be written again."""
+    folder = sha256(Path(name))[:12] if name.endswith(".npz") else name
+    return FOLDER / folder / f"{task.replace(':', '-')}.json"
+
+
+def table(names: Sequence[str]) -> str:
     """Means, and the difference from the preset in its standard errors, agent by agent."""
     lines = ["| variant | " + " | ".join(TASKS) + " |", "|---" * (len(TASKS) + 1) + "|"]
-    for name in VARIANTS:
+    for name in dict.fromkeys(names):
         cells = []
         for task in TASKS:
             got, base = read(name, task), read(PRESET, task)

@@ -100,6 +100,7 @@ def trial_by(
         _window(settings),
         num_stacked=1 if is_tensor_env(made) else settings.frame_stack,
         bootstraps=config.env.truncation == "bootstrap",
+        kernels=config.kernels == "on",
     )
     trial = Trial(
         *(group, settings.batch_size, settings.num_fresh, settings.updates_per_step),

@@ -19,6 +19,7 @@ from discorl.meta.life import Life, Update, live
 from discorl.meta.population import Group, GroupState, init_group
 from discorl.meta.population_acting import Episodes, act_in_group, no_episodes
 from discorl.meta.population_replay import sample_replay, store
+from discorl.ops import native
 from discorl.types import AgentState, Params, Rollout
 
 
@@ -138,7 +139,8 @@ def live_trial(
     def keep(kept: list[Episodes], update: Update[TrialActing]) -> list[Episodes]:
         return [*kept, update.world.episodes]
 
-    _, counts = live(group.window, rule_params, life, source, keep, start, judged=False)
+    with native.for_agents(group.kernels):
+        _, counts = live(group.window, rule_params, life, source, keep, start, judged=False)
     return counts
 
 

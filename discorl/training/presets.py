@@ -163,10 +163,10 @@ def for_rule(config: TrainConfig, rule: str) -> TrainConfig:
 
     Rules whose sizes differ from Disco103's, including the package's own, get the network and the
     environments of ``discorl discover suite``, and four updates a step, with half of each batch
-    replayed (data/disco-mini.md says why). Disco103 keeps the settings of the task; so do the
-    suites, whose networks are larger than any that a small rule has seen. Discount, weights and the
-    like come from the rule's file, if they differ from Disco103's. The actor-critic has its own
-    settings on Gymnasium's tasks and on small boards.
+    replayed (data/disco-mini.md says why). Those with a prior learn as cmpo does. Disco103 keeps
+    the settings of the task; so do the suites, whose networks are larger than any that a small rule
+    has seen. Discount, weights and the like come from the rule's file, if they differ from
+    Disco103's. The actor-critic has its own settings on Gymnasium's tasks and on small boards.
     """
     name = best_at_hand()[0] if rule == "auto" else rule
     if name == ACTOR_CRITIC:
@@ -183,7 +183,9 @@ def for_disco_rule(config: TrainConfig, rule: DiscoRule) -> TrainConfig:
     full = MetaNetSizes().limited_to(
         predictions=rule.sizes.has_predictions, lifetime=rule.sizes.has_lifetime
     )
-    if rule.sizes != full:
+    if rule.prior is not None:
+        config = _for_cmpo(config)
+    elif rule.sizes != full:
         config = _for_small_rule(config)
     if rule.returns != ReturnSettings():
         config = replace(config, returns=rule.returns)

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from discorl import tree
+from discorl.meta import trial as module
+from discorl.meta.trial import Trial, run_trial
 from discorl.meta.window import MemoryMode, Window
 from discorl.ops import native
 from discorl.optim import global_norm
@@ -16,6 +18,7 @@ from discorl.types import AgentState, Params
 from tests.builders import assert_bit_equal, double, random_rollout, rng
 from tests.compiler import needs_compiler
 from tests.golden.meta_gradient import through
+from tests.meta.population import tiny_config, tiny_groups
 from tests.meta.test_estimators import MODES, inputs
 from tests.meta.test_side_by_side import lived
 
@@ -66,6 +69,27 @@ def test_the_number_of_threads_changes_no_bit(
 ) -> None:
     many, one = (lived(n, memory=memory, kernels="on") for n in (threads, 1))
     assert_bit_equal(many, one)
+
+
+def test_agents_on_trial_learn_by_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    native.build()
+    groups, params = tiny_groups(tiny_config(replay_capacity=9))
+    live, learnt = module.live, []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        life, kept = live(*args, **options)
+        learnt.append(life.agents.params)
+        return life, kept
+
+    monkeypatch.setattr(module, "live", watched)
+    for use in (False, True, True):
+        trial = Trial(replace(groups[0], kernels=use), batch_size=5)
+        run_trial(trial, params, 3, rng(1))
+    plain, by_kernels, again = learnt
+    assert_bit_equal(by_kernels, again)
+    torch.testing.assert_close(by_kernels, plain, rtol=1e-2, atol=1e-3)
+    if torch.ops.discorl.has_agent_axis():  # or nothing would have been tested
+        assert any(not torch.equal(x, plain[k]) for k, x in by_kernels.items())
 
 
 @pytest.fixture

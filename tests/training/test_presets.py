@@ -16,6 +16,7 @@ from discorl.nets.conv import ImpalaTorso
 from discorl.nets.meta_net import MetaNetSizes
 from discorl.rules import ActorCritic, DiscoRule
 from discorl.rules.disco import DiscoSettings
+from discorl.rules.improvement import STRONG
 from discorl.rules.store import save_rule
 from discorl.rules.values import ReturnSettings
 from discorl.training import presets
@@ -123,6 +124,14 @@ def test_cmpo_has_the_settings_of_a_small_rule_and_more_updates(task: str) -> No
     updates = 8 if has_small_net else preset.updates_per_step
     assert own == replace(mini, disco=preset.disco, updates_per_step=updates)
     assert (own.net != preset.net) == has_small_net
+
+
+@pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout"])
+def test_a_rule_with_a_prior_trains_as_its_prior_does(task: str) -> None:
+    rule = replace(small_disco(), prior=STRONG, returns=ReturnSettings(discount=0.99))
+    own = presets.for_disco_rule(presets.for_task(task), rule)
+    by_hand = presets.for_rule(presets.for_task(task), "cmpo")
+    assert replace(own, disco=by_hand.disco) == by_hand
 
 
 @pytest.mark.parametrize("parts", ABLATIONS.values(), ids=ABLATIONS)
