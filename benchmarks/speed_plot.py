@@ -32,7 +32,7 @@ COLOURS = {
     "disco-torch": "#b8c4ce",
     "disco-torch-fast": "#dde3e8",
 }
-BAR = 0.16
+BAR = 0.8 / len(LABELS)
 
 
 def plot_times(times: dict[str, Any], path: Path) -> bool:
@@ -45,9 +45,10 @@ def plot_times(times: dict[str, Any], path: Path) -> bool:
         return False
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axis = figure.subplots()
-    for place, (name, label) in enumerate(LABELS.items()):
-        here = [i for i, job in enumerate(jobs) if name in times[job]]
-        at = [i + (place - (len(LABELS) - 1) / 2) * BAR for i in here]
+    present = [[name for name in LABELS if name in times[job]] for job in jobs]
+    for name, label in LABELS.items():
+        here = [i for i, names in enumerate(present) if name in names]
+        at = [i + (present[i].index(name) - (len(present[i]) - 1) / 2) * BAR for i in here]
         ratios = [times[jobs[i]][name]["ratio_to_discorl"] for i in here]
         bars = axis.bar(at, ratios, BAR, label=label, color=COLOURS[name])
         axis.bar_label(bars, fmt="%.2g", fontsize=8)
