@@ -48,6 +48,21 @@ def copier(tmp_path: Path) -> str:
 
 @posix
 @needs_compiler
+def test_another_copy_of_the_package_needs_no_other(
+    kernels: Path, copier: str, tmp_path: Path
+) -> None:
+    assert "exit 0" in build(kernels, CXX=copier)
+    moved = "from discorl.ops.native import library as l; from pathlib import Path; "
+    moved += f"l.SOURCE = Path({str(tmp_path / 'rows.cpp')!r}); "
+    done = run_python(
+        "-c", moved + BUILD, env={"XDG_CACHE_HOME": str(kernels.parents[1]), "CXX": copier}
+    )
+    assert "built" in done.stdout and kernel_library.TOLD not in done.stderr
+    assert len(list(kernels.iterdir())) == 1
+
+
+@posix
+@needs_compiler
 def test_a_damaged_one_is_made_again(kernels: Path, copier: str) -> None:
     """The loader dies of a truncated library (SIGBUS) and of one full of zeros (SIGSEGV)."""
     assert "exit 0" in build(kernels, CXX=copier)

@@ -67,8 +67,9 @@ def load() -> Path:
 
     Returns where they are. Raises if they can be neither found nor made.
     """
-    command = [*compiler(), *FLAGS, *instructions(), str(SOURCE), *LINK]
-    told = (command, _version(tuple(compiler())), torch.__version__, platform.machine())
+    flags = [*compiler(), *FLAGS, *instructions()]
+    command = [*flags, str(SOURCE), *LINK]
+    told = (flags, LINK, _version(tuple(compiler())), torch.__version__, platform.machine())
     try:
         text = b"".join(path.read_bytes() for path in SOURCES)
         key = hashlib.sha256(text + repr(told).encode()).hexdigest()
