@@ -96,7 +96,7 @@ def main() -> None:
                 if read(name, task) is None:
                     keep(name, task, scores(name, task))
                     print(f"{name} on {task}", flush=True)
-    print(table([PRESET, *names]))
+    print(table([PRESET, *names], args.tasks))
 
 
 def scores(name: str, task: str) -> list[float]:
@@ -140,12 +140,12 @@ def path_of(name: str, task: str) -> Path:
     return FOLDER / folder / f"{task.replace(':', '-')}.json"
 
 
-def table(names: Sequence[str]) -> str:
+def table(names: Sequence[str], tasks: Sequence[str]) -> str:
     """Means, and the difference from the preset in its standard errors, agent by agent."""
-    lines = ["| variant | " + " | ".join(TASKS) + " |", "|---" * (len(TASKS) + 1) + "|"]
+    lines = ["| variant | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
     for name in dict.fromkeys(names):
         cells = []
-        for task in TASKS:
+        for task in tasks:
             got, base = read(name, task), read(PRESET, task)
             if got is None or base is None:
                 cells.append("")
