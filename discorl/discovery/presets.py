@@ -46,7 +46,7 @@ def suite() -> DiscoverConfig:
     """
     return DiscoverConfig(
         tasks=("catch:sampled*32", "grid:sampled*24", "mdp:10x4*32", "chain*24"),
-        held_out=("catch:10x6", "grid:random-small", "cartpole", "umbrella:10"),
+        held_out=("catch:9x7", "mdp:15x5", "cartpole", "umbrella:7"),
         warm_start=None,
         steps=1500,
         lifetimes=(40, 80, 160, 320, 640),
