@@ -15,6 +15,7 @@ from discorl.agents.update import update_agent
 from discorl.nets.net_config import NetConfig
 from discorl.ops import native
 from discorl.ops.moments import alone
+from discorl.rules import CMPO, ActorCritic
 from discorl.types import EnvSpec
 from tests.builders import (
     RULES,
@@ -26,6 +27,9 @@ from tests.builders import (
     small_disco,
 )
 from tests.compiler import needs_compiler
+
+WITHOUT_BINS = {"plain value": ActorCritic(num_bins=None), "plain values": CMPO(num_bins=None)}
+"""Their value heads have a single column."""
 
 
 @pytest.fixture
@@ -50,11 +54,13 @@ def products(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @needs_compiler
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("name", ["disco", "cmpo", "actor-critic", "policy-gradient"])
+@pytest.mark.parametrize(
+    "name", ["disco", "cmpo", "actor-critic", "policy-gradient", "plain value", "plain values"]
+)
 def test_gradients_are_the_same(
     name: str, bf16: bool, products: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = RULES[name]()
+    rule = WITHOUT_BINS[name] if name in WITHOUT_BINS else RULES[name]()
     rollout = random_rollout()
     spec = EnvSpec(tuple(rollout.observations.shape[2:]), rollout.behaviour_logits.shape[-1])
     net = mlp_agent_net(spec, rule, (128, 128), lstm_size=64, head_hidden=(70,))
@@ -123,16 +129,23 @@ class Mixing(torch.nn.Module):
 @needs_compiler
 @pytest.mark.parametrize("round", [False, True])
 @pytest.mark.parametrize("rows", [[], [0], [1, 2, 5, 199], list(range(200))], ids=len)
-def test_products_of_chosen_rows(rows: list[int], round: bool) -> None:
+@pytest.mark.parametrize(
+    ("depth", "width", "other"), [(70, 33, 40), (1, 33, 40), (70, 1, 1), (1, 1, 1)]
+)
+def test_products_of_chosen_rows(
+    rows: list[int], round: bool, depth: int, width: int, other: int
+) -> None:
+    """A single column could be taken for a row."""
     native.build()
-    a, b = torch.randn(200, 70, generator=rng()), torch.randn(70, 33, generator=rng(1))
-    x, index = torch.randn(200, 40, generator=rng(2)), torch.tensor(rows, dtype=torch.long)
+    a, b = torch.randn(200, depth, generator=rng()), torch.randn(depth, width, generator=rng(1))
+    x, index = torch.randn(200, other, generator=rng(2)), torch.tensor(rows, dtype=torch.long)
     got = torch.ops.discorl.mm_of_rows(a, b, index, round)
-    expected = torch.zeros(200, 33)
+    expected = torch.zeros(200, width)
     expected[index] = torch.ops.discorl.mm(a, b, round)[index]
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
     got = torch.ops.discorl.mm_over_rows(a, x, index, round)
-    expected = torch.ops.discorl.mm(a[index].T, x[index], round)
+    rounded = (t[index].bfloat16().float() if round else t[index] for t in (a, x))
+    expected = next(rounded).T @ next(rounded)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
 
 

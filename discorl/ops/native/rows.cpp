@@ -224,7 +224,8 @@ Tensor product_over_rows(const Tensor& a, const Tensor& b, const Tensor& rows, b
   TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(0) == b.size(0), "factors differ in size");
   const at::AutoDispatchBelowADInplaceOrView no_gradients;
 #ifdef DISCORL_PRODUCTS
-  const bool has_lines = a.stride(1) == 1 && b.stride(1) == 1;
+  // A single column could pass for a row, in which the index would mean something else.
+  const bool has_lines = a.stride(1) == 1 && b.stride(1) == 1 && a.stride(0) != 1;
   if (has_lines && rows.numel() && a.numel() && b.numel() && (round ? kHasBf16 : prefers_tiles())) {
     Tensor out = at::empty({a.size(1), b.size(1)}, a.options());
     const Tensor index = rows.contiguous();
