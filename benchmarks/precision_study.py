@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.catch_curves import last_hundred, step_to
-from benchmarks.preset_study import train_or_resume
+from benchmarks.preset_study import has_ended, train_or_resume
 from benchmarks.workers import use_rule
 
 PRECISIONS = ("float32", "bf16")
@@ -116,7 +116,7 @@ def found_in(out: Path) -> dict[str, list[dict[str, dict[str, float]]]]:
     found: dict[str, list[dict[str, dict[str, float]]]] = {}
     for task, num in SEEDS.items():
         pairs = [{p: folder_of(out, task, seed, p) for p in PRECISIONS} for seed in range(num)]
-        ended = [pair for pair in pairs if all((f / "curve.png").exists() for f in pair.values())]
+        ended = [pair for pair in pairs if all(has_ended(f) for f in pair.values())]
         found[task] = [{p: measures(f, task) for p, f in pair.items()} for pair in ended]
     return found
 

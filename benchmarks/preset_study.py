@@ -62,7 +62,7 @@ def run(out: Path, tasks: Sequence[str], changes: Sequence[str], seeds: Sequence
             continue
         settings = ["--steps", "500", *CHANGES[change].split()]
         train_or_resume(out / name, [task, "--rule", "disco103", "--seed", str(seed), *settings])
-        if (out / name / "curve.png").exists():
+        if has_ended(out / name):
             new = kept() | {name: means(out / name)}
             write_atomically(RESULTS, (json.dumps(new, indent=1) + "\n").encode())
 
@@ -82,12 +82,12 @@ def means(folder: Path) -> list[float]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     returns = [row["return"] for row in rows if "return" in row]
     parts = (returns[-max(1, len(returns) // 10) :], returns)
-    return [round(sum(x) / len(x), 2) for x in parts]
+    return [round(sum(x) / len(x), 2) if x else float("nan") for x in parts]
 
 
 def train_or_resume(folder: Path, arguments: list[str]) -> None:
     """``discorl train`` with these arguments on one thread, unless the run has ended."""
-    if (folder / "curve.png").exists():
+    if has_ended(folder):
         return
     if (folder / "config.json").exists():
         arguments = ["--resume", str(folder)]
@@ -98,6 +98,15 @@ def train_or_resume(folder: Path, arguments: list[str]) -> None:
     print(f"{folder.name}: {'done' if done.returncode == 0 else 'failed'}", flush=True)
     if done.returncode == 0:
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether a run has made all its steps. One that was stopped has a curve, too."""
+    if not (folder / "curve.png").exists():
+        return False
+    steps = json.loads((folder / "config.json").read_text())["steps"]
+    rows = (folder / "metrics.jsonl").read_text().splitlines()
+    return bool(rows) and json.loads(rows[-1])["step"] >= steps
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""Values that begin where the first rollout suggests, and not at whatever a new network says.
+"""Values that begin where the first rollouts suggest, and not at whatever a new network says.
 
 Where every step costs, values have a long way to go: with a discount of 0.99 and a reward of -1
 they end at -100. Until they get there, every action looks worse than expected, and what an agent
@@ -18,14 +18,19 @@ from discorl.ops.step_means import live_mean
 from discorl.rules.values import ValueHead
 from discorl.types import AgentState, Params, Rollout
 
+LONGEST = 10_000
+
 
 def mean_value(rollout: Rollout, discount: float, across: MeanFn = alone) -> Tensor:
-    """What a state is worth if all states are alike: rewards and ends as in the rollout. []"""
+    """What a state is worth if all states are alike: rewards and ends as in the rollout. []
+
+    Without a discount, episodes that never seem to end count as ``LONGEST`` steps.
+    """
     goes_on = (~rollout.is_terminal).to(rollout.rewards.dtype)
     reward, goes_on = (
         across(live_mean(x, rollout.is_dead)) for x in (rollout.rewards[1:], goes_on)
     )
-    return reward / (1 - discount * goes_on).clamp(min=1e-6)
+    return reward / (1 - discount * goes_on).clamp(min=1 / LONGEST)
 
 
 def begin_values_at(value: Tensor, agent: Agent, state: AgentState) -> AgentState:

@@ -88,6 +88,11 @@ class Replay:
             index = torch.cat([(self._next - 1 - age) % self.capacity, index])
         return index.to(self._storage.actions.device)
 
+    def slots(self) -> Tensor:
+        """All that hold a trajectory."""
+        assert self._storage is not None
+        return torch.arange(self._size, device=self._storage.actions.device)
+
     def take(self, slots: Tensor) -> Rollout:
         """The trajectories in some slots, until the next ``add``. [T, len(slots), ...]"""
         assert self._storage is not None

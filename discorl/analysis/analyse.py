@@ -247,7 +247,7 @@ def _of_rule(
 
 
 def in_small_batches(config: TrainConfig) -> TrainConfig:
-    """As many trajectories in each training step, but in more updates of fewer."""
+    """At least as many trajectories in each training step, but in more updates of fewer."""
     parts = -(-config.batch_size // MAX_BATCH)
     if parts == 1:
         return config

@@ -51,8 +51,8 @@ class Learning:
             said.append("One agent alone does not show whether that is luck.")
         elif not own.is_known:
             said.append(
-                "These agents have learnt nothing that is sure: the other analyses show the rule "
-                "at work on beginners. Raise --steps."
+                "It is not certain that these agents have learnt anything, so the other analyses "
+                "may show the rule at work on beginners; longer training (--steps) may help."
             )
         if others:
             ends = "; ".join(f"{x.rule} {shown(x.last)}" for x in others)

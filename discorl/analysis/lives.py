@@ -94,8 +94,15 @@ def read_life(folder: Path, label: str = "") -> Life:
         spec=program.env.spec,
         num_stacked=config.frame_stack,
         env=program.env if is_tensor_env(program.env) else None,
-        returns={row["step"]: row["return"] for row in read_metrics(folder) if "return" in row},
+        returns=_returns(folder),
     )
+
+
+def _returns(folder: Path) -> dict[int, float]:
+    """What is left of the log of a run: it is not needed for the agents."""
+    if not (folder / "metrics.jsonl").exists():
+        return {}
+    return {row["step"]: row["return"] for row in read_metrics(folder) if "return" in row}
 
 
 def _newborn(program: Training) -> Age:

@@ -7,7 +7,7 @@ from discorl.cli.parse import call_one_of
 
 def kernels_command(args: list[str]) -> int:
     """One of the commands for the kernels in C++; returns the exit code."""
-    about = "Kernels in C++ that training uses on the CPU: see --kernels of 'train'."
+    about = "Kernels in C++ that training and discovery use on the CPU: see --kernels of 'train'."
     return call_one_of({"build": _build}, "kernels", about, args)
 
 

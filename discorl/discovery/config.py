@@ -169,8 +169,8 @@ class DiscoverConfig:
     never uses more than OMP_NUM_THREADS."""
     kernels: Literal["auto", "on", "off"] = "auto"
     """Use our own kernels in C++, on a CPU with AVX-512. auto uses them if there is a C++ compiler,
-    which then takes some ten seconds the first time on a machine, unless DISCORL_KERNELS is off.
-    They round differently from torch; a run that is resumed keeps to what it began with."""
+    which then takes ten to twenty seconds the first time on a machine, unless DISCORL_KERNELS is
+    off. They round differently from torch; a run that is resumed keeps to what it began with."""
     out: Common[Path | None] = None
     """Folder for the run; by default a new one in runs/."""
 

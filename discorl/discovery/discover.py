@@ -139,7 +139,7 @@ class Discovering:
         self._resumed = config.out if before else None
         if before:
             check_changes(config.out, from_json(DiscoverConfig, before), config, MAY_CHANGE)
-        kernels = "on" if uses_kernels(config, ranks, before) else "off"
+        kernels = "on" if uses_kernels(config, ranks, before, for_agents=True) else "off"
         self.config = config = dataclasses.replace(config, kernels=kernels)
         if ranks.size > len(config.groups):
             raise DiscorlError(

@@ -65,7 +65,7 @@ class TrialRollouts:
         """A sample of the replay, after another rollout where one is due."""
         trial, group = self.trial, self.trial.group
         if not world.updates_left:
-            world = replace(self._act(world, agents)[1], updates_left=trial.updates_per_step)
+            world = replace(self._act(world, agents), updates_left=trial.updates_per_step)
         size, replay = _replay_size(world.state), world.state.replay
         assert replay is not None
         num_newest = min(max(trial.num_fresh, group.settings.num_envs), size)
@@ -88,21 +88,24 @@ class TrialRollouts:
     def begin(self, world: TrialActing, agents: AgentState) -> tuple[TrialActing, AgentState]:
         """The first rollouts, by newborn agents, whose values then begin where these suggest."""
         trial, window = self.trial, self.trial.group.window
-        rollout, world = self._act(world, agents)
+        world = self._act(world, agents)
+        size, replay = _replay_size(world.state), world.state.replay
+        assert replay is not None
+        seen = tree.map(lambda x: x[:, :size].transpose(1, 2), replay.storage)
         discount = window.agent.rule.returns.discount
-        value = window.each(lambda seen: mean_value(seen, discount))(rollout)
+        value = window.each(lambda seen: mean_value(seen, discount))(seen)
         agents = begin_values_at(value, window.agent, agents)
         return replace(world, updates_left=trial.updates_per_step), agents
 
-    def _act(self, world: TrialActing, agents: AgentState) -> tuple[Rollout, TrialActing]:
-        """One rollout; at the start as many as a batch needs. Returns the last of them."""
+    def _act(self, world: TrialActing, agents: AgentState) -> TrialActing:
+        """One rollout; at the start as many as a batch needs."""
         while True:
             rollout, world = self.collect_validation(world, agents)
             assert world.state.replay is not None
             replay = store(world.state.replay, rollout, self.trial.group.num_stacked)
             world = replace(world, state=replace(world.state, replay=replay))
             if _replay_size(world.state) >= self.trial.batch_size:
-                return rollout, world
+                return world
 
 
 def run_trial(

@@ -15,7 +15,7 @@ from discorl.ops import native
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias. ``x`` [..., D], ``weight`` [E, D], ``bias`` [E] -> [..., E]"""
     by_kernel, is_rounded = native.in_use(x, weight), native.rounds(weight.shape[1])
-    if native.of_agents(x, weight):
+    if native.of_agents(x, weight, *([] if bias is None else [bias])):
         return torch.ops.discorl.agents_linear(x, weight, bias)
     if not (by_kernel or is_rounded) or x.dim() < 2:
         return nn.functional.linear(x, weight, bias)

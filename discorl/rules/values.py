@@ -81,12 +81,21 @@ class ValueHead:
         mean = (squash.signed_hyperbolic(value) if self.squashed else value).unsqueeze(-1)
         if self.num_bins is None:
             return mean
-        bins = categorical.support(self.num_bins, self.max_abs, value)
-        width = max(1.0, 2 * self.max_abs / (self.num_bins - 1))
-        # The floor has a mean of 0, for which the hump makes up.
-        centre = (mean / (1 - FLOOR)).clamp(-self.max_abs, self.max_abs)
-        hump = torch.softmax(-0.5 * ((bins - centre) / width).square(), -1)
-        return torch.log((1 - FLOOR) * hump + FLOOR / self.num_bins)
+        num_bins = self.num_bins
+        bins = categorical.support(num_bins, self.max_abs, value)
+        width = min(max(1.0, 2 * self.max_abs / (num_bins - 1)), self.max_abs / 2)
+
+        def at(centre: Tensor) -> Tensor:
+            hump = torch.softmax(-0.5 * ((bins - centre) / width).square(), -1)
+            return (1 - FLOOR) * hump + FLOOR / num_bins
+
+        # The floor and the ends of the bins pull the mean towards 0: the centre lies farther out.
+        low, high = (torch.full_like(mean, side * 4 * self.max_abs) for side in (-1, 1))
+        for _ in range(40):
+            middle = (low + high) / 2
+            is_low = (at(middle) * bins).sum(-1, keepdim=True) < mean
+            low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
+        return torch.log(at((low + high) / 2))
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss towards a constant scalar target. [..., K], [...] -> [...]"""

@@ -87,7 +87,11 @@ def started_folder(out: Path | None, default_name: str, stack: ExitStack) -> Ite
 
 def _check_free(folder: Path) -> None:
     if (folder / "config.json").exists():
-        raise DiscorlError(f"{folder} already holds a run: choose another --out or remove it")
+        raise HoldsRun(f"{folder} already holds a run: choose another --out or remove it")
+
+
+class HoldsRun(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """A new run cannot begin in a folder."""
 
 
 class InUse(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught

@@ -47,15 +47,22 @@ def how_to_compute(
     )
 
 
-def uses_kernels(config: HasKernels, ranks: Ranks, before: dict[str, Any] | None = None) -> bool:
+def uses_kernels(
+    config: HasKernels,
+    ranks: Ranks,
+    before: dict[str, Any] | None = None,
+    *,
+    for_agents: bool = False,
+) -> bool:
     """Whether this run uses the kernels, which are built if need be.
 
-    A run that is resumed goes on as it began, if it can.
+    A run that is resumed goes on as it began, if it can. Those ``for_agents`` side by side are for
+    some processors only.
     """
     asked = _asked(config, before)
     if asked == "off" or ranks.device.type != "cpu":
         return False
-    problem = _shared_problem(ranks)
+    problem = _shared_problem(ranks, for_agents)
     if problem is None:
         return True
     if asked == "on" and not before:
@@ -66,7 +73,7 @@ def uses_kernels(config: HasKernels, ranks: Ranks, before: dict[str, Any] | None
             "differ in the last bits",
             stacklevel=2,
         )
-    elif not isinstance(problem, NoCompiler):
+    elif not isinstance(problem, NoCompiler | NoUse):
         warnings.warn(
             f"running without the CPU kernels, more slowly: {problem} (--kernels off stops this "
             "message)",
@@ -124,20 +131,26 @@ def _asked(config: HasKernels, before: dict[str, Any] | None) -> str:
     return given
 
 
-def _shared_problem(ranks: Ranks) -> DiscorlError | None:
+def _shared_problem(ranks: Ranks, for_agents: bool) -> DiscorlError | None:
     """Why not all processes have the kernels, or None. The first builds, the others may find."""
-    problem = _problem() if ranks.is_first else None
+    problem = _problem(for_agents) if ranks.is_first else None
     distributed.any_of(False)
     if not ranks.is_first:
-        problem = _problem()
+        problem = _problem(for_agents)
     (lacking,) = distributed.any_of(problem is not None)
     if lacking and problem is None:
         return DiscorlError("another process could not build them")
     return problem
 
 
-def _problem() -> DiscorlError | None:
+class NoUse(DiscorlError):  # noqa: N818 - reads as a sentence where it is caught
+    """This processor has no such kernels, and nobody said that it had."""
+
+
+def _problem(for_agents: bool) -> DiscorlError | None:
     """Why the kernels cannot be built here; None if they are there now."""
+    if for_agents and not native.has_agent_axis():
+        return NoUse("those of discovery need a processor with AVX-512")
     try:
         native.build()
     except DiscorlError as e:

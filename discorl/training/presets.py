@@ -184,7 +184,7 @@ def for_disco_rule(config: TrainConfig, rule: DiscoRule) -> TrainConfig:
         predictions=rule.sizes.has_predictions, lifetime=rule.sizes.has_lifetime
     )
     if rule.prior is not None:
-        config = _for_cmpo(config)
+        config = replace(_for_cmpo(config), returns=rule.returns)
     elif rule.sizes != full:
         config = _for_small_rule(config)
     if rule.returns != ReturnSettings():

@@ -188,7 +188,8 @@ class Training:
         state.step += 1
         if len(state.replay) >= self.batch_size:
             if config.estimate_values and state.step == self._first_updates:
-                value = mean_value(rollout, self.agent.rule.returns.discount, self.across)
+                seen = state.replay.take(state.replay.slots())
+                value = mean_value(seen, self.agent.rule.returns.discount, self.across)
                 state.agent = begin_values_at(value, self.agent, state.agent)
             self._learn()
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from discorl.bounded import parse_json, read_bytes
 from discorl.errors import DiscorlError
 from discorl.runs.config_file import MAX_CONFIG_BYTES, from_json
-from discorl.runs.files import InUse, write_json
+from discorl.runs.files import HoldsRun, InUse, write_json
 from discorl.training.callback import RunView
 from discorl.training.config import TrainConfig
 from discorl.training.rule_choice import read_config
@@ -72,7 +72,7 @@ def main(folder: Path, parent: int) -> int:
                 done = train(config, callback=watch)
             break
         except DiscorlError as e:
-            if isinstance(e, InUse) and time.monotonic() < give_up:
+            if isinstance(e, InUse | HoldsRun) and time.monotonic() < give_up:
                 time.sleep(PAUSE)
                 continue
             print(f"error: {e}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +14,15 @@ from discorl import tree
 from discorl.agents.agent import Agent
 from discorl.agents.first_values import begin_values_at, mean_value
 from discorl.agents.network import with_params
+from discorl.meta import trial
+from discorl.meta.trial import final_score, run_trial
 from discorl.rules.values import ValueHead
+from discorl.training import train as training
 from discorl.training.config import EnvConfig, NetConfig, TrainConfig
 from discorl.training.train import train
 from discorl.types import AgentState, Params, Rollout
 from tests.builders import RULES, random_rollout, rng, small_agent
+from tests.meta.test_trial import small_catch
 
 WITH_VALUES = ("disco", "prior", "cmpo", "actor-critic")
 
@@ -90,9 +95,13 @@ def test_side_by_side_each_agent_has_its_own() -> None:
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("head", [ValueHead(601, 300.0), ValueHead(81, 20.0), ValueHead(None)])
+@pytest.mark.parametrize(
+    "head", [ValueHead(601, 300.0), ValueHead(81, 20.0), ValueHead(41, 2.0), ValueHead(None)]
+)
 def test_outputs_have_the_value_that_was_asked_for(head: ValueHead) -> None:
     value = torch.tensor([-100.0, -1.0, 0.0, 0.5, 40.0])
+    if head.num_bins == 41:  # near the ends, which 0.9 of the bins reach
+        value = torch.tensor([-4.0, -1.0, 0.0, 0.5, 3.9])
     output = head.output_of(value)
     assert output.shape == (5, head.size)
     torch.testing.assert_close(head.value(output), value, rtol=0.02, atol=0.02)
@@ -126,6 +135,40 @@ def test_in_training_values_begin_at_the_first_updates(tmp_path: Path) -> None:
     assert first["rule/q_value"] == pytest.approx(-1 / (1 - 0.997), rel=0.05)
     before = next(row for row in plain.metrics if "rule/q_value" in row)
     assert abs(before["rule/q_value"]) < 100
+
+
+def test_all_first_rollouts_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rollouts of two copies make the first batch."""
+    seen: list[Rollout] = []
+
+    def noted(rollout: Rollout, *rest: Any) -> Tensor:
+        seen.append(rollout)
+        return mean_value(rollout, *rest)
+
+    monkeypatch.setattr(training, "mean_value", noted)
+    train(config(tmp_path / "run", estimate_values=True))
+    (rollout,) = seen
+    assert rollout.actions.shape[1] == 4
+    assert (rollout.rewards[1:] == -1).all()
+
+
+def test_on_trial_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Tensor] = []
+
+    def noted(value: Tensor, *rest: Any) -> AgentState:
+        begun.append(value)
+        return begin_values_at(value, *rest)
+
+    monkeypatch.setattr(trial, "begin_values_at", noted)
+    curve = run_trial(small_catch(num_fresh=16, estimates_values=True), {}, 80, rng())
+    (values,) = begun  # an episode takes three steps, and few catch the ball
+    assert values.shape == (3,) and values.abs().max() < 1
+    assert final_score(curve) > 0.7
+
+
+def test_no_end_in_sight_is_no_infinity() -> None:
+    endless = rollout_of([0.0, 1.0, 1.0], [1.0, 1.0, 1.0], [False] * 3)
+    assert float(mean_value(endless, 1.0)) == pytest.approx(10_000)
 
 
 def test_a_clip_of_rewards_counts(tmp_path: Path) -> None:

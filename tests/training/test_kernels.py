@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from discorl.agents import update
 from discorl.cli import main
+from discorl.discovery.presets import discovery_preset
 from discorl.errors import DiscorlError
 from discorl.ops import native
 from discorl.ops.native.library import TOLD, NoCompiler, load
@@ -154,6 +156,18 @@ def test_a_broken_compiler_is(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, DiscorlError("g++ could not compile the kernels: error: no headers"))
     with pytest.warns(UserWarning, match="running without the CPU kernels.*no headers.*off stops"):
         assert not uses_kernels(TrainConfig(), alone())
+
+
+def test_discovery_has_none_without_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled for nothing, and only those are told who asked or had them before."""
+    monkeypatch.setattr(native, "has_agent_axis", lambda: False)
+    monkeypatch.setattr(native, "build", lambda: pytest.fail("compiled in vain"))
+    config, ranks = discovery_preset("suite"), Ranks(0, 1, torch.device("cpu"))
+    assert not uses_kernels(config, ranks, for_agents=True)
+    with pytest.raises(DiscorlError, match=r"--kernels on is impossible here: .*AVX-512"):
+        uses_kernels(replace(config, kernels="on"), ranks, for_agents=True)
+    with pytest.warns(UserWarning, match=r"goes on without .*AVX-512"):
+        assert not uses_kernels(config, ranks, {"kernels": "on"}, for_agents=True)
 
 
 def test_other_devices_have_no_use_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

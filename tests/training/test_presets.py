@@ -126,12 +126,15 @@ def test_cmpo_has_the_settings_of_a_small_rule_and_more_updates(task: str) -> No
     assert (own.net != preset.net) == has_small_net
 
 
+@pytest.mark.parametrize("discount", [0.99, 0.997])
 @pytest.mark.parametrize("task", ["catch", "gym:CartPole-v1", "minatar:breakout"])
-def test_a_rule_with_a_prior_trains_as_its_prior_does(task: str) -> None:
-    rule = replace(small_disco(), prior=STRONG, returns=ReturnSettings(discount=0.99))
+def test_a_rule_with_a_prior_trains_as_its_prior_does(task: str, discount: float) -> None:
+    """But with its own discount."""
+    returns = ReturnSettings(discount)
+    rule = replace(small_disco(), prior=STRONG, returns=returns)
     own = presets.for_disco_rule(presets.for_task(task), rule)
     by_hand = presets.for_rule(presets.for_task(task), "cmpo")
-    assert replace(own, disco=by_hand.disco) == by_hand
+    assert replace(own, disco=by_hand.disco) == replace(by_hand, returns=returns)
 
 
 @pytest.mark.parametrize("parts", ABLATIONS.values(), ids=ABLATIONS)

@@ -316,6 +316,21 @@ def test_a_run_waits_for_the_process_of_a_search_that_was_killed(tmp_path: Path)
         leaves.join()
 
 
+def test_a_run_that_another_process_has_begun_in_the_meantime_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(tmp_path / "run")
+    write_job(tmp_path / "run", asdict(settings))
+
+    def too_late(*args: Any, **options: Any) -> None:
+        crash(settings, 18)  # of the other process
+        train(settings)
+
+    monkeypatch.setattr("discorl.tuning.worker.train", too_late)
+    assert work(tmp_path / "run", os.getppid()) == 0
+    assert (tmp_path / "run" / "agent.npz").exists()
+
+
 def test_a_folder_that_stays_in_use_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

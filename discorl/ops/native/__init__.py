@@ -18,6 +18,10 @@ from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
+    is_batchedtensor,
+    is_gradtrackingtensor,
+)
 
 from discorl.ops.native import library
 from discorl.types import Layers
@@ -127,12 +131,18 @@ def rows_with_gradient(num_rows: int) -> Tensor | None:
     return index if len(index) < WORTH * num_rows else None
 
 
+def has_agent_axis() -> bool:
+    """Whether this processor has kernels with an axis of agents, built or not."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
 @contextmanager
 def for_agents(use: bool) -> Iterator[None]:
-    """Whether kernels with an axis of agents stand in for torch's inside of vmap, in this thread.
+    """Let kernels with an axis of agents stand in for torch's, in this thread, from here on.
 
-    Products of many matrices take the place of torch's own, ``bmm`` and ``baddbmm``, so that
-    derivatives of any order find them, after vmap too. The other kernels have first derivatives.
+    Products of many matrices take the place of torch's own, ``bmm`` and ``baddbmm``, inside of vmap
+    and out, so that derivatives of any order find them. The other kernels serve only inside of
+    vmap, and have first derivatives.
     """
     if not (use and torch.ops.discorl.has_agent_axis()):
         yield
@@ -150,7 +160,10 @@ def of_agents(*tensors: Tensor) -> bool:
     """Whether to use a kernel here that has an axis of agents."""
     if torch.compiler.is_compiling() or not _for_agents.get():
         return False
-    return torch._C._are_functorch_transforms_active() and _fit(tensors)
+    if not torch._C._are_functorch_transforms_active() or not _fit(tensors):
+        return False
+    # Their derivatives are torch's own: it is vmap that they know, not torch.func.grad.
+    return any(map(is_batchedtensor, tensors)) and not any(map(is_gradtrackingtensor, tensors))
 
 
 def rounds(num_terms: int) -> bool:

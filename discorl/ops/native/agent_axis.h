@@ -66,9 +66,9 @@ class RowsOf {
 
 // Whether all its numbers are in memory: zeros of forward-mode derivatives, for one, are not.
 inline bool is_plain(const Tensor& x) {
-  return x.scalar_type() == at::kFloat && x.is_cpu() && x.dim() == 3 && x.numel() &&
-         x.layout() == at::kStrided && !x._is_zerotensor() && !x.is_neg() &&
-         !x.key_set().has(c10::DispatchKey::Python);
+  return !x.key_set().has(c10::DispatchKey::Python) && !x.is_nested() && x.has_storage() &&
+         x.layout() == at::kStrided && x.is_cpu() && x.scalar_type() == at::kFloat &&
+         !x._is_zerotensor() && !x.is_neg() && x.dim() == 3 && x.numel();
 }
 
 // Not on Intel's processors, which MKL is made for, nor for those who want to see torch's operations.
