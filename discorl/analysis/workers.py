@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, parent_process
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from discorl.errors import DiscorlError
 from discorl.runs import distributed
 from discorl.runs.checkpoint import CheckpointFolder
 from discorl.runs.distributed import Ranks
@@ -41,7 +43,8 @@ class Job:
 
 def num_workers() -> int:
     """As many as there are cores for this process, up to a few."""
-    return min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+    allowed = getattr(os, "sched_getaffinity", None)  # not everywhere
+    return min(MOST_WORKERS, len(allowed(0)) if allowed else os.cpu_count() or 1)
 
 
 @contextmanager
@@ -98,6 +101,11 @@ def results(jobs: Sequence[Job], workers: int, tick: Tick) -> Iterator[tuple[Job
                 seen = count
             for future in done:
                 yield waiting.pop(future), future.result()
+    except BrokenProcessPool:  # the pool has ended the others
+        raise DiscorlError(
+            "a process of this analysis was killed, perhaps because memory ran out: run the same "
+            "command again, which continues"
+        ) from None
     except BaseException:
         # Runs under way keep what they have done, analyses end at once. A terminal's Ctrl-C has
         # reached runs already, and a second one would break off their last checkpoint. The pool

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
 from discorl.analysis.workers import Job, Tick, results
+from discorl.errors import DiscorlError
 from discorl.runs.interrupt import StopRequest
 
 
@@ -31,6 +33,10 @@ def failed(tick: Tick) -> None:
     raise ValueError("a job that fails")
 
 
+def killed(tick: Tick) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_each_job_is_done_once(workers: int) -> None:
     ticks: list[int] = []
@@ -49,6 +55,11 @@ def test_no_jobs_are_no_results(workers: int) -> None:
 def test_what_fails_in_another_process_fails_here() -> None:
     with pytest.raises(ValueError, match="a job that fails"):
         list(results([Job(failed, ()), Job(failed, ())], 2, lambda steps: None))
+
+
+def test_a_process_that_is_killed_is_an_error_in_a_line() -> None:
+    with pytest.raises(DiscorlError, match="killed.*same command again"):
+        list(results([Job(killed, ()), Job(killed, ())], 2, lambda steps: None))
 
 
 def test_ctrl_c_ends_jobs_under_way_and_begins_no_others(tmp_path: Path) -> None:
