@@ -58,7 +58,7 @@ def test_what_fails_in_another_process_fails_here() -> None:
 
 
 def test_a_process_that_is_killed_is_an_error_in_a_line() -> None:
-    with pytest.raises(DiscorlError, match="killed.*same command again"):
+    with pytest.raises(DiscorlError, match=r"killed.*same command again"):
         list(results([Job(killed, ()), Job(killed, ())], 2, lambda steps: None))
 
 
