@@ -146,7 +146,8 @@ def check_disco103(path: Path) -> None:
     if (found := sha256(path)) != DISCO103_SHA256:
         raise DiscorlError(
             f"{path} is not the published Disco103: its sha256 is {found}, not {DISCO103_SHA256}. "
-            "Remove it and run 'discorl rules fetch'; to use another rule, pass its path as --rule"
+            f"Correct or unset {DISCO103_ENV}, or remove the file if it came from 'discorl rules "
+            "fetch', and run that again; to use another rule, pass its path as --rule"
         )
 
 

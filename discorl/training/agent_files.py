@@ -58,6 +58,13 @@ def read_agent(path: Path, best: bool = False) -> SavedAgent:
         found = folder.latest(without=NOT_NEEDED)
         assert found is not None
         return _from_checkpoint(found.path, found.content)
+    if not agent.exists() and (path / "config.json").exists():
+        best_so_far = (path / BEST).exists()
+        raise DiscorlError(
+            f"{path} has no agent yet: a run saves one at its end and in checkpoints "
+            "(--checkpoint.every-minutes, --checkpoint.every-steps); "
+            + ("the best so far is there: --best" if best_so_far else "wait, or resume it")
+        )
     return _from_npz(agent)
 
 

@@ -23,6 +23,11 @@ def settings_of(start: TrainConfig | str, changes: Mapping[str, Any]) -> TrainCo
     """
     if {"steps", "env_steps"} <= changes.keys():
         raise DiscorlError("steps and env_steps both say how long to train: give one of them")
+    if not isinstance(changes.get("rule", ""), str | PathLike):
+        raise DiscorlError(
+            "rule is a name or the path of a rule file, such as rule='cmpo'; its settings are "
+            "keywords of their own, such as cmpo={'strength': 2}"
+        )
     if isinstance(start, str):
         rule, preset = (str(changes.get(k, v)) for k, v in (("rule", "auto"), ("preset", "small")))
         start = presets.for_run(start, rule, preset)

@@ -212,11 +212,13 @@ def _masked(logits: Tensor, given: Any) -> Tensor:
         return logits
     mask = torch.as_tensor(np.asarray(given, np.bool_), device=logits.device)
     mask = mask.unsqueeze(0) if mask.dim() == 1 else mask
-    if mask.shape != logits.shape or not bool(mask.any(-1).all()):
+    if mask.shape != logits.shape:
         raise DiscorlError(
             f"action_mask has shape {list(mask.shape)}; it must be {list(logits.shape)}, an entry "
-            "for each action, and allow at least one in each row"
+            "for each action"
         )
+    if not bool(mask.any(-1).all()):
+        raise DiscorlError("action_mask allows no action: allow at least one in each row")
     return mask_logits(logits, mask)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from discorl.errors import DiscorlError
 from discorl.training.callback import RunView
 from discorl.tuning.space import Choice, Range, Space
@@ -36,9 +38,18 @@ def open_study(folder: Path, budget: int, seed: int) -> optuna.Study:
         study_name=NAME,
         direction="maximize",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
+        sampler=_sampler(seed),
         pruner=_pruner(budget),
     )
+
+
+def begin_draws(study: optuna.Study, seed: int, number: int) -> None:
+    """What a trial draws depends on its number, and not on when the search was last continued."""
+    study.sampler = _sampler(int(np.random.SeedSequence([seed, number]).generate_state(1)[0]))
+
+
+def _sampler(seed: int) -> optuna.samplers.TPESampler:
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
 
 
 def trial_of(study: optuna.Study, number: int) -> optuna.Trial:

@@ -118,6 +118,8 @@ class _Search:
             trial = self._studies.trial_of(self._study, self._begun_before.pop(0))
         elif self._left > 0:
             self._left -= 1
+            number = len(self._study.get_trials(deepcopy=False)) - _queued(self._study)
+            self._studies.begin_draws(self._study, self._config.seed, number)
             trial = self._study.ask()
         else:
             return None

@@ -89,6 +89,17 @@ def test_a_run_that_is_going_on(run: Path) -> None:
     assert load_agent(run / "agent.npz").file.name == "agent.npz", "which was asked for"
 
 
+def test_a_run_that_has_saved_nothing_yet(run: Path, tmp_path: Path) -> None:
+    young = tmp_path / "young"
+    young.mkdir()
+    shutil.copy(run / "config.json", young)
+    with pytest.raises(DiscorlError, match=r"no agent yet.*checkpoint.*wait"):
+        load_agent(young)
+    shutil.copy(run / "agent.npz", young / "best.npz")
+    with pytest.raises(DiscorlError, match=r"no agent yet.*--best"):
+        load_agent(young)
+
+
 def test_the_best_agent(run: Path) -> None:
     with pytest.raises(DiscorlError, match=r"no best\.npz: only runs that are evaluated"):
         load_agent(run, best=True)

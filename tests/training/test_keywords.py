@@ -95,13 +95,14 @@ def test_settings_of_the_environment_need_no_group() -> None:
 @pytest.mark.parametrize(
     "wrong, said",
     [
+        ({"rule": discorl.ActorCritic()}, "name or the path of a rule file"),
         ({"stepz": 3}, "no setting 'stepz'; did you mean 'steps'"),
         ({"optimiser": {"lr": 1}}, r"no setting 'optimiser\.lr': optimiser has learning_rate"),
         ({"learning_rate": 1}, r"did you mean optimiser=\{'learning_rate': \.\.\.\}\?"),
         ({"steps": "many"}, "steps should be a whole number, not 'many'"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 1, "env_steps": 1}, "give one of them"),
-        ({"rule": object()}, "cannot be a setting"),
+        ({"log": object()}, "cannot be a setting"),
         ({"seed": [object()]}, "cannot be a setting"),
     ],
 )

@@ -303,6 +303,32 @@ def test_a_crashed_run_of_a_sweep_is_resumed(tmp_path: Path) -> None:
     assert timeless(tmp_path / "run") == timeless(tmp_path / "whole")
 
 
+def test_a_search_that_is_continued_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
+    """And not the same settings again."""
+    from discorl.tuning.study import open_study
+    from discorl.tuning.tune import _Search
+
+    start = replace(parse_train(["catch", "--rule", "cmpo", "--steps", "4"]), out=None)
+    space = space_for(start)
+
+    def drawn(name: str, *sittings: int) -> list[dict[str, Any]]:
+        out, total = tmp_path / name, 0
+        out.mkdir()
+        for num in sittings:
+            total += num
+            study = open_study(out, 100, seed=0)
+            search = _Search(study, start, space, out, total, Console(file=io.StringIO()))
+            for _ in range(num):
+                folder = search.next_folder()
+                assert folder is not None
+                study.tell(int(folder.name.removeprefix("trial-")), 0.5)
+        return [trial.params for trial in open_study(out, 100, seed=0).trials]
+
+    whole = drawn("whole", 6)
+    assert drawn("continued", 2, 3, 1) == whole
+    assert len({str(params) for params in whole}) == 6
+
+
 def test_a_run_waits_for_the_process_of_a_search_that_was_killed(tmp_path: Path) -> None:
     """The same command may be quicker than that process, which ends after its step."""
     settings = config(tmp_path / "run")
