@@ -220,7 +220,7 @@ def test_bad_runs_are_named(trained: Path, tmp_path: Path) -> None:
         load_agent(folder)
     (folder / "agent.npz").unlink()
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(DiscorlError, match="no agent at"):
+    with pytest.raises(DiscorlError, match="no agent yet"):
         load_agent(folder)
 
 
