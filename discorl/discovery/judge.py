@@ -160,9 +160,8 @@ class Judge:
     def _score(self, i: int, trial: Trial, params: Params) -> float:
         return final_score(run_trial(trial, params, self._config.eval_updates, self._generator(i)))
 
-    def _levels(self, i: int) -> list[float]:
+    def _levels(self, i: int, trial: Trial) -> list[float]:
         """Of a task: what untrained agents get there, and what the actor-critic does."""
-        trial = self._trial(i, None)
         acted = act_untrained(trial, self._config.eval_updates, self._generator(i))
         score = self._score(i, trial, {})
         close_env(trial.group.env)
@@ -184,7 +183,10 @@ class Judge:
 
     def _find_levels(self) -> Levels:
         """Train the actor-critic on each task."""
-        levels = self._of_all_tasks(self._levels)
+        # Made here, in one thread: a new network draws from torch's own random numbers, which
+        # another thread may have seeded for the weights of its agents.
+        trials = {i: self._trial(i, None) for i in self._trials}
+        levels = self._of_all_tasks(lambda i: self._levels(i, trials[i]))
         known = zip(self._names, levels, strict=True)
         unknown = [task for task, of_task in known if any(map(math.isnan, of_task))]
         if unknown and self._ranks.is_first:
