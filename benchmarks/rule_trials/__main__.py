@@ -16,7 +16,13 @@ import argparse
 import numpy as np
 import torch
 
-from benchmarks.rule_trials.contestants import UNTRAINED, Contestant, actor_critics, contestants
+from benchmarks.rule_trials.contestants import (
+    ESTIMATED,
+    UNTRAINED,
+    Contestant,
+    actor_critics,
+    contestants,
+)
 from benchmarks.rule_trials.contestants import of_rule as of_rule_file
 from benchmarks.rule_trials.report import report
 from benchmarks.rule_trials.results import RESULTS, TUNING_SEEDS, path_of, run
@@ -27,7 +33,7 @@ from discorl.atomic import write_atomically
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     known = contestants()
-    entered = [name for name in known if name != UNTRAINED]
+    entered = [name for name in known if name not in (UNTRAINED, ESTIMATED)]
     tasks = (*HELD_OUT, *HELD_OUT_LATER)
     parser.add_argument("--contestants", nargs="+", default=entered, metavar="NAME")
     parser.add_argument("--tasks", nargs="+", default=tasks, metavar="TASK")

@@ -45,6 +45,7 @@ def contestants() -> dict[str, Contestant]:
             of_rule(SHIPPED),
             Contestant(f"{SHIPPED}-rates", f"{SHIPPED}, best of three rates", three_rates),
             of_rule(CMPO_RULE),
+            Contestant(ESTIMATED, "cmpo, --estimate-values", with_estimated_values),
             of_rule(DISCO103),
             Contestant(ACTOR_CRITIC, "actor-critic, one setting", one_actor_critic),
             Contestant("actor-critic-tuned", "actor-critic, tuned for the task", actor_critics),
@@ -55,6 +56,13 @@ def contestants() -> dict[str, Contestant]:
 
 
 UNTRAINED = "untrained"
+ESTIMATED = "cmpo-estimated"
+"""Takes part where it is named."""
+
+
+def with_estimated_values(task: str) -> dict[str, Score]:
+    config = replace(setup(task, CMPO_RULE), estimate_values=True)
+    return {f"rate {config.optimiser.learning_rate:g}": training(config)}
 
 
 def of_rule(rule: str) -> Contestant:
